@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from helpers.clip_models import save_clip
+from helpers.random_store import write_random_store
 from helpers.small_mmp import small_model, tokenizer
 from helpers.tiny_cross_encoders import (
     save_cross_encoder,
@@ -25,6 +26,7 @@ from polyglance.cli import app
 from polyglance.cross_encoders.rerank import CrossEncoderReranker
 from polyglance.demo.photographs import FOLDER
 from polyglance.encoders.model_folder import find_model
+from polyglance.records import Record, write_manifest
 
 CAPTIONS = {
     "horse": ("a brown horse in the snow", "ein braunes Pferd im Schnee"),
@@ -154,6 +156,25 @@ def test_a_cross_encoder_re_ranks_candidates_of_the_first_stage(data: Path, mode
     found = written["models"][1]["recalls"]["en"]["text_to_image"]
     assert found["recalls"]["1"] == pytest.approx(100 * np.mean(np.array(ranks) == 1))
     assert found["median_rank"] == np.median(ranks)
+
+
+def test_models_of_features_need_no_pictures(tmp_path: Path) -> None:
+    model = Path(__file__).parent.parent / "fixtures" / "model_format_3"
+    other = tmp_path / "other"
+    other.mkdir()
+    for file in model.iterdir():
+        (other / file.name).symlink_to(file)
+    names = [f"clip{number}.mp4" for number in range(4)]
+    write_random_store(tmp_path / "store", dict.fromkeys(names, 2), width=432)
+    records = [Record(video=name, captions={"en": ("a red circle", "two")}) for name in names]
+    write_manifest(tmp_path / "clips.jsonl", records)
+    arguments = (model, other, "--data", tmp_path / "clips.jsonl", "--html", tmp_path / "c.html")
+    refused = invoke(*arguments)
+    assert "takes features in place of pictures: add --features STORE" in str(refused.exception)
+    result = invoke(*arguments, "--features", tmp_path / "store")
+    assert result.exit_code == 0, result.output
+    assert "other and model_format_3 cannot be told apart" in " ".join(result.output.split())
+    assert "<svg" in (tmp_path / "c.html").read_text()
 
 
 def test_mistakes_are_told_in_a_sentence(data: Path, models: Path, tmp_path: Path) -> None:

@@ -89,7 +89,12 @@ def compare(
     """Compare models on your own captioned pictures, by language, with a paired bootstrap."""
     from polyglance.evaluation.comparison import compare_models, most_different_queries
     from polyglance.evaluation.comparison_data import open_test_set
-    from polyglance.evaluation.comparison_models import ModelRanker, check_models, parse_specs
+    from polyglance.evaluation.comparison_models import (
+        ModelRanker,
+        check_models,
+        parse_specs,
+        takes_features,
+    )
     from polyglance.evaluation.comparison_page import describe, verdict, write_comparison_page
     from polyglance.evaluation.comparison_report import (
         comparison_json,
@@ -101,7 +106,8 @@ def compare(
     _check_outputs(html, json_file)
     if first_stage is not None and candidates is None:
         raise PolyglanceError("--first-stage is for re-ranking: add --candidates, or leave it out")
-    check_models([*(spec.source for spec in specs), *([first_stage] if first_stage else [])])
+    sources = [*(spec.source for spec in specs), *([first_stage] if first_stage else [])]
+    check_models(sources, features or ())
     test_set = open_test_set(
         data,
         split=split,
@@ -109,7 +115,7 @@ def compare(
         language=None if language is None else parse_language(language),
         pictures=pictures,
         human_only=human_only,
-        with_pictures=not features,
+        with_pictures=not all(takes_features(source) for source in sources),
         quiet=quiet,
     )
     _warn(test_set)

@@ -20,6 +20,7 @@ from polyglance.encoders.formats import detect_format
 from polyglance.encoders.model_folder import (
     DEFAULT_MODEL,
     DESCRIPTION_FILE,
+    ModelFolder,
     find_model,
     shipped_models,
 )
@@ -136,10 +137,7 @@ class ModelRanker:
             encoder = load(folder or source, device=self.device)
         if isinstance(encoder, FeatureEncoder) and encoder.feature_input is not None:
             if not self.features:
-                raise PolyglanceError(
-                    f"{source} takes features in place of pictures: add --features STORE, with the"
-                    " features of these pictures"
-                )
+                raise _missing_features(source)
             return with_features(encoder, self.features)
         return encoder
 
@@ -191,13 +189,32 @@ class ModelRanker:
         return ModelRanks(spec.name, spec.source, kind, in_order, top)
 
 
-def check_models(sources: Sequence[str]) -> None:
+def check_models(sources: Sequence[str], features: Sequence[Path] = ()) -> None:
     """Raise an error for models that cannot be compared, before any of them has ranked."""
     for source in sources:
+        if takes_features(source) and not features:
+            raise _missing_features(source)
         folder = _folder(source)
         if folder is None or _is_cross_encoder(folder) or (folder.is_dir() and _is_run(folder)):
             continue
         detect_format(find_model(folder))
+
+
+def takes_features(source: str) -> bool:
+    """Return whether a model takes stored features in place of pictures."""
+    folder = _folder(source)
+    if folder is None:
+        return False
+    if (folder / DESCRIPTION_FILE).is_file():
+        return ModelFolder.open(folder).description.features is not None
+    return _system(folder / "model") == "mmp"  # of a run
+
+
+def _missing_features(source: str) -> PolyglanceError:
+    return PolyglanceError(
+        f"{source} takes features in place of pictures: add --features STORE, with the features of"
+        " these pictures"
+    )
 
 
 def _folder(source: str) -> Path | None:
