@@ -255,7 +255,9 @@ def _is_run(folder: Path) -> bool:
     try:
         detect_format(folder)
     except DataError:
-        return any((folder / name).exists() for name in ("recipe.yaml", "report.json", "compact"))
+        return any(
+            (folder / name).exists() for name in ("recipe.yaml", "report.json", "compact", "words")
+        )
     return False
 
 
