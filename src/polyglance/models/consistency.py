@@ -35,7 +35,9 @@ __all__ = [
 ]
 
 Initialisation = Literal["random", "constant"]
+"""Where the weights start: at random, or all equal."""
 Optimiser = Literal["adam", "sgd"]
+"""How the weights are updated."""
 
 
 @dataclass(frozen=True)

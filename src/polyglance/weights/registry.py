@@ -108,3 +108,4 @@ ENTRIES: dict[str, Entry] = {
         ),
     )
 }
+"""All known weights by name."""

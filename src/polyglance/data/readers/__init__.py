@@ -160,6 +160,7 @@ FORMATS = dict(
         ),
     )
 )
+"""The formats by name."""
 
 
 def find_format(name: str) -> Format:

@@ -27,6 +27,7 @@ GRAMMARS: dict[str, Grammar] = {
     )
 }
 LANGUAGES: tuple[str, ...] = tuple(GRAMMARS)
+"""Codes of the languages that captions are made in."""
 
 
 def describe(language: str, fact: Fact, style: Style = "phrase") -> Caption:
