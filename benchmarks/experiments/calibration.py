@@ -155,7 +155,8 @@ def held_out_pictures(data: Path, coco: Path) -> list[LabelledPicture]:
     drawn, generator = set[str](), random.Random(7)
     for manifest, count in MORE.items():
         more = read_labelled_pictures([data / "more" / f"{manifest}.jsonl.xz"], labels)
-        new = {one.path.stem: one for one in more if one.path.stem not in trained | drawn}
+        known = trained | drawn
+        new = {one.path.stem: one for one in more if one.path.stem not in known}
         stems = generator.sample(sorted(new), count)
         drawn |= set(stems)
         chosen += [replace(new[stem], path=coco / "images" / new[stem].path.name) for stem in stems]
