@@ -188,6 +188,6 @@ def test_mistakes_are_told_in_a_sentence(data: Path, models: Path, tmp_path: Pat
     assert "add --candidates" in refusal("x", "--data", data, "--first-stage", "y")
     (tmp_path / "mine.html").write_text("<p>my page</p>")
     for option, path in (("--html", tmp_path / "mine.html"), ("--json", tmp_path)):
-        told = refusal("x", "--data", data, option, path)
-        assert "not replaced" in told or "is a folder" in told
+        printed = refusal("x", "--data", data, option, path)
+        assert "not replaced" in printed or "is a folder" in printed
     assert (tmp_path / "mine.html").read_text() == "<p>my page</p>"

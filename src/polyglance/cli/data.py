@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polyglance.cli.completion import complete_format, complete_language
-from polyglance.cli.manifests import hold_out, merge
+from polyglance.cli.manifests import data_hold_out, data_merge
 from polyglance.cli.output import Quiet, Strict, console, parse_language, pluralize, print_skipped
 from polyglance.cli.pair_captions import pair_captions
 from polyglance.errors import PolyglanceError, Problems, printable
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Datasets: import, inspect, make, translate.")
 app.command("pair-captions")(pair_captions)
-app.command("merge")(merge)
-app.command("hold-out")(hold_out)
+app.command("merge")(data_merge)
+app.command("hold-out")(data_hold_out)
 
 
 @app.command("formats")

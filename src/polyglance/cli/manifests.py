@@ -10,7 +10,7 @@ import typer
 from polyglance.cli.output import parse_language, pluralize
 
 
-def merge(
+def data_merge(
     manifests: Annotated[list[Path], typer.Argument(help="Manifests to merge, two or more.")],
     out: Annotated[Path, typer.Option(help="Manifest to write.")],
     languages: Annotated[
@@ -34,7 +34,7 @@ def merge(
     print(f"{out}: {pluralize(result.records, 'record')}, captions {'  '.join(counts)}")
 
 
-def hold_out(
+def data_hold_out(
     manifest: Annotated[Path, typer.Argument(help="A manifest of pictures.")],
     out: Annotated[Path, typer.Option(help="Manifest of the held-out pictures to write.")],
     pictures: Annotated[int, typer.Option(min=1, help="How many to hold out.")] = 500,
