@@ -28,7 +28,7 @@ from polyglance.encoders.unigram import UnigramTokenizer
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.errors import PolyglanceError
 
-PHOTOS = photographs()[::17]
+PHOTOS = photographs()[::22]
 
 
 class QuietHandler(SimpleHTTPRequestHandler):

@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from polyglance.encoders.json_tokenizer import JsonTokenizer
 from polyglance.encoders.model_folder import ImagePreprocessing, ModelDescription
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.weights.unigram import BOS, EOS, MASK, PAD, UNK, xlmr_tokenizer
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 CARD, CONFIG, TOKENIZER = "README.md", "config.json", "tokenizer.json"
 _ROLES = {
@@ -47,10 +50,11 @@ def hub_files(description: ModelDescription, vocabulary: bytes) -> dict[str, byt
         vocabulary: Content of its ``vocabulary.xz``.
     """
     files: dict[str, Any] = {}
-    tokenizer = None
+    tokenizer, ids = None, dict[str, int]()
     if description.text != "words":
-        tokenizer = tokenizer_json(description, vocabulary)
-        names = _special_tokens(tokenizer)
+        tokenizer = build_tokenizer(description, vocabulary)
+        ids = _added_tokens(tokenizer)
+        names = _special_tokens(ids)
         files["special_tokens_map.json"] = names
         files["tokenizer_config.json"] = {
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -63,16 +67,16 @@ def hub_files(description: ModelDescription, vocabulary: bytes) -> dict[str, byt
         }
     if description.pictures is not None:
         files["preprocessor_config.json"] = preprocessor_config(description.pictures)
-    files[CONFIG] = _config(description, tokenizer)
+    files[CONFIG] = _config(description, ids)
     contents = {name: _json(content) for name, content in files.items()}
     if tokenizer is not None:
-        contents[TOKENIZER] = tokenizer.encode()
+        contents[TOKENIZER] = tokenizer.to_str().encode()
     contents[CARD] = model_card(description).encode()
     return contents
 
 
-def tokenizer_json(description: ModelDescription, vocabulary: bytes) -> str:
-    """Return a ``tokenizer.json`` that gives the ids which ``text.onnx`` takes.
+def build_tokenizer(description: ModelDescription, vocabulary: bytes) -> Tokenizer:
+    """Return a tokenizer that gives the ids which ``text.onnx`` takes.
 
     These are rows of the model's embedding table, in which frequent pieces come first: they
     differ from XLM-R's. Texts are truncated to the model's maximum length. A special token
@@ -91,7 +95,7 @@ def tokenizer_json(description: ModelDescription, vocabulary: bytes) -> str:
             by_row[row] = pair
         tokenizer = xlmr_tokenizer(by_row, parsed.charsmap or None)
     tokenizer.enable_truncation(description.max_length)
-    return tokenizer.to_str()
+    return tokenizer
 
 
 def preprocessor_config(pictures: ImagePreprocessing) -> dict[str, Any]:
@@ -117,7 +121,7 @@ def preprocessor_config(pictures: ImagePreprocessing) -> dict[str, Any]:
     }
 
 
-def _config(description: ModelDescription, tokenizer: str | None) -> dict[str, Any]:
+def _config(description: ModelDescription, ids: Mapping[str, int]) -> dict[str, Any]:
     config: dict[str, Any] = {
         "architectures": ["PolyglanceDualEncoder"],
         "name": description.name,
@@ -127,24 +131,21 @@ def _config(description: ModelDescription, tokenizer: str | None) -> dict[str, A
         # Without a version, transformers takes large tokenizers for Mistral's and warns.
         "transformers_version": "5.0.0",
     }
-    if tokenizer is not None:
-        ids = _added_tokens(tokenizer)
-        for role in ("bos_token", "eos_token", "pad_token"):
-            if (name := _find(role, ids)) is not None:
-                config[f"{role}_id"] = ids[name]
+    for role in ("bos_token", "eos_token", "pad_token"):
+        if (name := _find(role, ids)) is not None:
+            config[f"{role}_id"] = ids[name]
     if description.pictures is not None:
         config["image_size"] = description.pictures.size
     return config
 
 
-def _special_tokens(tokenizer: str) -> dict[str, str]:
-    ids = _added_tokens(tokenizer)
+def _special_tokens(ids: Mapping[str, int]) -> dict[str, str]:
     found = {role: _find(role, ids) for role in _ROLES}
     return {role: name for role, name in found.items() if name is not None}
 
 
-def _added_tokens(tokenizer: str) -> dict[str, int]:
-    return {token["content"]: token["id"] for token in json.loads(tokenizer)["added_tokens"]}
+def _added_tokens(tokenizer: Tokenizer) -> dict[str, int]:
+    return {token.content: id_ for id_, token in tokenizer.get_added_tokens_decoder().items()}
 
 
 def _find(role: str, ids: Mapping[str, int]) -> str | None:
