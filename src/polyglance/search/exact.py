@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -196,12 +197,16 @@ def _select(rows: VectorRows, mask: NDArray[np.bool_]) -> VectorRows:
     return VectorRows(rows.ids[mask], rows.items[mask], rows.vectors[mask])
 
 
+def _with_room(part: NDArray[Any], count: int) -> NDArray[Any]:
+    """Return an array with so many more rows, which are yet to be written."""
+    longer = np.empty((len(part) + count, *part.shape[1:]), part.dtype)
+    longer[: len(part)] = part
+    return longer
+
+
 def _append_later(old: VectorRows, store: Store, last_id: int, expected: int) -> VectorRows:
     """Append the rows with higher ids, at most ``expected``: a writer may have added more."""
-    ids, items, vectors = (
-        np.concatenate([part, np.zeros((expected, *part.shape[1:]), part.dtype)])
-        for part in (old.ids, old.items, old.vectors)
-    )
+    ids, items, vectors = (_with_room(part, expected) for part in (old.ids, old.items, old.vectors))
     end = len(old)
     for block in store.rows_after(last_id):
         count = min(len(block), len(ids) - end)

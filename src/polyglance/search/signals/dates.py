@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 
 from polyglance.search.signals.calendar import FEASTS, Period, month_period, season_periods
 from polyglance.search.signals.date_words import WORDS, DateWords
@@ -158,7 +158,14 @@ class _Grammar:
             for unit, names in zip(_UNITS, words.units.split(";"), strict=True)
             for name in names.split("|")
         }
-        self._patterns = list(self._compile())
+        dated = (words.last_year, words.this_year, words.today, words.yesterday)
+        listed = "|".join((*dated, words.before_yesterday)).split("|")
+        names = {*self._names, *self._unit_names, *(fold(word) for word in listed if word)}
+        self._first_words = {name.split()[0] for name in names if name.strip()}
+
+    @cached_property
+    def _patterns(self) -> list[tuple[re.Pattern[str], _Handler]]:
+        return list(self._compile())
 
     def _add(self, kind: str, value: int | str, names: str) -> None:
         for name in names.split("|"):
@@ -229,6 +236,10 @@ class _Grammar:
 
     def matches(self, text: str, today: date, south: bool) -> Iterator[DatePhrase]:
         """Yield all dates that the patterns find in a folded text, also overlapping ones."""
+        # Each pattern has a year, a name or a unit in it; to compile them takes longer than a
+        # search, and most queries have none of these.
+        if not any(map(str.isdigit, text)) and not any(word in text for word in self._first_words):
+            return
         for pattern, handler in self._patterns:
             for match in pattern.finditer(text):
                 periods = handler(self, match, today, south)
