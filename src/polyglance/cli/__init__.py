@@ -168,7 +168,7 @@ def train(
     if rank > 0:  # the first process speaks for all
         return
     tests = ("test", "test_all_captions", "extra_tests", "translate_test")
-    sections = ("validation", *tests, "compressed")
+    sections = ("validation", *tests, "compressed", "pictures", "before", "after")
     results = {name: value for name, value in report.items() if name in sections}
     if adaptation := report.get("early_adaptation"):  # the rank of the labels before and after it
         ranks = {name: adaptation[name] for name in ("rank_before", "rank_after")}

@@ -40,7 +40,7 @@ def load_quantised(source: ModelFolder) -> MMP:
     state = {name: torch.tensor(value) for name, value in read_compact_state(source).items()}
     config = MMPConfig.from_json(source.description.architecture)
     model = build_meta_model(config, {name: tuple(value.shape) for name, value in state.items()})
-    model.encoder.words = nn.Identity()  # type: ignore[assignment]  # hundreds of megabytes
+    model.encoder.words = nn.Identity()  # hundreds of megabytes
     model.to_empty(device="cpu")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
