@@ -160,15 +160,14 @@ def measure_clean(
             for number, picture in enumerate(pictures)
             for text in picture.captions.get(code, ())[:NUM_CLEAN]
         ]
-        changed = [
-            (number, text, corrected)
-            for number, text in captions
-            if (corrected := _corrected(encoder, text)) != text
-        ]
-        own = [number for number, _, _ in changed]
+        pairs = [(number, text, _corrected(encoder, text)) for number, text in captions]
+        changed = [(number, (text, fixed)) for number, text, fixed in pairs if fixed != text]
+        own = [number for number, _ in changed]
         typed, corrected = (
-            recall(encoder.encode_texts(list(texts)) @ vectors.T, own)
-            for texts in list(zip(*changed, strict=True))[1:]
+            recall(encoder.encode_texts([texts[column] for _, texts in changed]) @ vectors.T, own)
+            if changed
+            else 0.0
+            for column in (0, 1)
         )
         share = len(changed) / len(captions)
         report[code] = {

@@ -24,6 +24,7 @@ from polyglance.evaluation.calibration_data import (
     caption_words,
     read_labelled_pictures,
 )
+from polyglance.evaluation.logistic import fit_logistic
 from polyglance.evaluation.nonsense import nonsense_queries, random_words
 from polyglance.text.spelling import shipped_word_lists
 
@@ -174,6 +175,20 @@ def test_pictures_with_captions_alike_are_not_absent() -> None:
             replace(plain, words=table), every, [0], np.random.default_rng(0), sizes=(100,)
         )
         assert {trial.kind for trial in trials} == kinds
+
+
+def test_logistic_regression_is_at_its_optimum_and_within_limits() -> None:
+    generator = np.random.default_rng(0)
+    x = np.column_stack([generator.normal(size=(200, 2)), np.ones(200)])
+    y = (x @ [-1.0, 2.0, 0.5] + generator.logistic(size=200) > 0).astype(np.float64)
+    weights, prior = generator.random(200), np.array([0.3, 0.1, 0.0])
+    for limits, free in ((None, [0, 1, 2]), ({0: 0.5, 1: None}, [2]), ({1: 0.5}, [0, 1, 2])):
+        value = fit_logistic(x, y, weights, prior, 0.7, limits)
+        p = 1 / (1 + np.exp(-x @ value))
+        gradient = x.T @ (weights * (p - y)) + 0.7 * (value - prior)
+        np.testing.assert_allclose(gradient[free], 0, atol=1e-6)
+        if limits == {0: 0.5, 1: None}:
+            assert value[:2].tolist() == [0.5, 0.0]
 
 
 def test_random_words_are_words() -> None:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.encoders.calibration import (
+    FEATURES,
     PEOPLE,
     POOLED,
     Calibration,
@@ -34,6 +35,7 @@ from polyglance.encoders.calibration import (
 )
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import PolyglanceError
+from polyglance.evaluation.logistic import fit_logistic
 
 TrialKind = Literal["match", "absent", "unseen", "label", "label absent", "nonsense"]
 NUM_HITS = 10
@@ -41,6 +43,13 @@ SIZES = (10, 30, 100, 300, 1000, 3000)
 """Sizes of sampled libraries."""
 PERSON = "person"
 """The label of pictures with people."""
+_COSINE, _CROSSED = FEATURES.index("cosine"), FEATURES.index("cosine x library size")
+_MIN_SLOPE = 4.0
+"""The least by which a cosine that is higher by 1 raises the logit.
+
+Of queries without a match only the best hits are fitted, so that a picture could seem to match
+because another is better.
+"""
 _MAX_SHARED = 0.1
 """Cosine of words above which captions are alike."""
 _MIN_LEFT = 5
@@ -185,7 +194,7 @@ def fit_calibration(
     background: Vectors,
     *,
     people: NDArray[np.bool_] | None = None,
-    recall: float = 0.92,
+    recall: float = 0.9,
 ) -> Calibration:
     """Fit probabilities to trials by logistic regression.
 
@@ -221,13 +230,17 @@ def fit_calibration(
     center, scale = x.mean(0), x.std(0)
     center[-1], scale[-1] = 0.0, 1.0
     standard = (x - center) / np.where(scale > 0, scale, 1)
-    pooled = _logistic(standard, y, w, np.zeros(x.shape[1]), _RIDGE)
+    # With the best cosine beside it, the product only adds noise.
+    limits = {_COSINE: float(_MIN_SLOPE * scale[_COSINE]), _CROSSED: None}
+    pooled = fit_logistic(standard, y, w, np.zeros(x.shape[1]), _RIDGE, limits)
     coefficients = {POOLED: pooled}
     codes = np.array([code or "" for code in languages])
     for code in sorted({*codes.tolist()} - {""}):
         own = codes == code
         if (y[own] > 0).any() and (y[own] == 0).any():
-            coefficients[code] = _logistic(standard[own], y[own], w[own], pooled, _LANGUAGE_RIDGE)
+            coefficients[code] = fit_logistic(
+                standard[own], y[own], w[own], pooled, _LANGUAGE_RIDGE, limits
+            )
     calibration = Calibration(
         background,
         {code: _unstandardise(value, center, scale) for code, value in coefficients.items()},
@@ -341,13 +354,9 @@ def summarise(
 
 
 def _chosen(trial: Trial) -> NDArray[np.bool_]:
-    """Return which hits take part in the fit: those that are known.
-
-    All ten of a query without a match do: with the best alone, a picture would seem to match
-    because another is better.
-    """
+    """Return which hits take part in the fit: known ones, of queries without a match the best."""
     known: NDArray[np.bool_] = ~np.isnan(trial.matches)
-    return known
+    return known if trial.kind in ("match", "label") else known & (np.arange(len(known)) < 2)
 
 
 def _statistics(calibration: Calibration, data: CalibrationData) -> list[QueryStatistics]:
@@ -355,21 +364,6 @@ def _statistics(calibration: Calibration, data: CalibrationData) -> list[QuerySt
         calibration.statistics(vector, surprisal)
         for vector, surprisal in zip(data.texts, data.surprisals, strict=True)
     ]
-
-
-def _logistic(x: Floats, y: Floats, weights: Floats, prior: Floats, ridge: float) -> Floats:
-    """Fit by Newton's method, with a penalty on the distance from a prior ``[features]``."""
-    value = prior.copy()
-    penalty = np.full(x.shape[1], ridge)
-    for _ in range(50):
-        p = 1 / (1 + np.exp(-np.clip(x @ value, -30, 30)))
-        gradient = x.T @ (weights * (p - y)) + penalty * (value - prior)
-        hessian = (x * (weights * p * (1 - p))[:, None]).T @ x + np.diag(penalty)
-        step = np.linalg.solve(hessian, gradient)
-        value = value - step
-        if np.abs(step).max() < 1e-8:
-            break
-    return value
 
 
 def _unstandardise(value: Floats, center: Floats, scale: Floats) -> Floats:
