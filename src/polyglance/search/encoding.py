@@ -177,8 +177,10 @@ class FileEncoder:
         file, encoder = hashed.file, self._encoder()
         if isinstance(encoder, StoredFeatureEncoder) and not encoder.has_features(file.path):
             return BadFile(file.path, NO_FEATURES)
+        attempts = ATTEMPTS
         try:
-            for attempt in range(ATTEMPTS):
+            while True:
+                attempts -= 1
                 try:
                     return encode_clip(
                         hashed.file,
@@ -189,12 +191,11 @@ class FileEncoder:
                         thumbnails=self._thumbnails,
                     )
                 except DecodingError as error:
-                    if not error.is_changing or attempt == ATTEMPTS - 1:
+                    if not error.is_changing or not attempts:
                         return bad_file(file, error)
-                    hashed = HashedFile.read(file, _drop)
+                hashed = HashedFile.read(file, _drop)
         except OSError as error:
             return unread_file(file, error)
-        raise AssertionError
 
     def _decode(self, hashed: HashedFile) -> _DecodedImage | BadFile:
         file, encoder = hashed.file, self._encoder()

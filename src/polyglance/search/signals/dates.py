@@ -158,10 +158,10 @@ class _Grammar:
             for unit, names in zip(_UNITS, words.units.split(";"), strict=True)
             for name in names.split("|")
         }
-        dated = (words.last_year, words.this_year, words.today, words.yesterday)
-        listed = "|".join((*dated, words.before_yesterday)).split("|")
-        names = {*self._names, *self._unit_names, *(fold(word) for word in listed if word)}
-        self._first_words = {name.split()[0] for name in names if name.strip()}
+        days = (words.today, words.yesterday, words.before_yesterday)
+        relative = "|".join((words.last_year, words.this_year, *days)).split("|")
+        dated = [*self._names, *self._unit_names, *map(fold, relative)]
+        self._first_words = {word.split()[0] for word in dated if word.strip()}
 
     @cached_property
     def _patterns(self) -> list[tuple[re.Pattern[str], _Handler]]:
