@@ -112,10 +112,7 @@ class LearnedConsistency(nn.Module):
 
     def hidden(self, scores: Tensor) -> Tensor:
         """Return the hidden units, ``(images, captions, hidden)``."""
-        # A missing score becomes the mean over languages; one that all lack becomes 0.
-        scores = torch.where(scores.isnan(), scores.nanmean(0).nan_to_num(), scores)
-        # From 0 to 1, so that ReLU cuts no pair off.
-        units: Tensor = self.languages((1 + scores.movedim(0, -1)) / 2).relu()
+        units: Tensor = self.languages(_inputs(scores)).relu()
         return units
 
     def forward(self, scores: Tensor) -> Tensor:
@@ -208,7 +205,7 @@ def train_consistency(
     training = training or ConsistencyTraining()
     scored = [~scores.isnan().all(0).all(0) for scores, _ in tables]
     used = [
-        (scores[..., known], ids[known])
+        (_inputs(scores[..., known]), ids[known])
         for (scores, ids), known in zip(tables, scored, strict=True)
         if known.any()
     ]
@@ -217,14 +214,14 @@ def train_consistency(
     generator = torch.Generator().manual_seed(seed)
     device = used[0][0].device
     model = LearnedConsistency(
-        len(used[0][0]), initialisation=training.initialisation, generator=generator
+        len(tables[0][0]), initialisation=training.initialisation, generator=generator
     ).to(device)
     optimiser = _optimiser(model, training)
     for _ in range(training.iterations):
         optimiser.zero_grad()
         dead = torch.ones(len(model.languages.weight), dtype=torch.bool, device=device)
-        for scores, ids in used:  # one at a time: each fills the memory
-            hidden = model.hidden(scores)
+        for inputs, ids in used:  # one at a time: each fills the memory
+            hidden = model.languages(inputs).relu()
             dead &= _are_dead(hidden.detach())
             combined = model.output(hidden).squeeze(-1)
             loss = ranking_loss(combined, ids, training.rule, training.sentence_weight)
@@ -233,7 +230,9 @@ def train_consistency(
         if dead.any():
             model.reset_units(dead.cpu(), generator)
             optimiser = _optimiser(model, training)  # the old moments would end them again
-    dead = model.dead_units(scores for scores, _ in used)
+    dead = model.dead_units(
+        scores[..., known] for (scores, _), known in zip(tables, scored, strict=True) if known.any()
+    )
     if dead.any():  # ended by the last step
         model.reset_units(dead, generator)
     return model.eval()
@@ -242,6 +241,14 @@ def train_consistency(
 def as_average(training: ConsistencyTraining) -> ConsistencyTraining:
     """Return the settings of a network that stays the plain average."""
     return replace(training, iterations=0, initialisation="constant")
+
+
+def _inputs(scores: Tensor) -> Tensor:
+    """Return what the network sees of scores, ``(images, captions, languages)``."""
+    # A missing score becomes the mean over languages; one that all lack becomes 0.
+    scores = torch.where(scores.isnan(), scores.nanmean(0).nan_to_num(), scores)
+    # From 0 to 1, so that ReLU cuts no pair off.
+    return ((1 + scores.movedim(0, -1)) / 2).contiguous()
 
 
 def _are_dead(hidden: Tensor) -> Tensor:
