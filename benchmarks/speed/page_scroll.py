@@ -8,7 +8,9 @@ profile, until the first picture is shown and until all in the window are. Then 
 a script, which runs in every frame, at the speeds of reading, of skimming and of a fling, and by
 jumps of the scrubber through the whole library. A frame's length is the time between two animation
 frames. What other programs take of the cores makes frames longer too, so the CPU time of the
-longest task of the page's main thread stands beside it. Writes results/page_scroll.json.
+longest task of the page's main thread stands beside it. Frames are short if nothing is shown, so
+there is also the share of tiles with pictures while scrolling (of jumps: before the next), and how
+long after it the window is full. Takes about two minutes. Writes results/page_scroll.json.
 """
 
 from __future__ import annotations
@@ -43,20 +45,23 @@ SPEEDS = {"reading": 1_500, "skimming": 6_000, "a fling": 40_000}
 """Pixels a second."""
 SLOW_FRAME_MS = 50
 
+SHOWN = """() => document.querySelectorAll("#grid .loaded").length
+  / document.querySelectorAll("#grid .tile").length"""
 SCROLL = """async ([pixels, seconds]) => {
-  const frames = [], start = performance.now(), top = scrollY;
+  const frames = [], shares = [], start = performance.now(), top = scrollY;
   let last = start;
   await new Promise((done) => requestAnimationFrame(function step(now) {
     frames.push(now - last);
+    if (frames.length % 15 === 0) shares.push((SHOWN)());
     last = now;
     const share = (now - start) / 1000 / seconds;
     scrollTo(0, top + pixels * Math.min(1, share));
     if (share < 1) requestAnimationFrame(step); else done();
   }));
-  return frames.slice(2);
-}"""
+  return [frames.slice(2), shares];
+}""".replace("SHOWN", SHOWN)
 JUMP = """async (jumps) => {
-  const frames = [], height = document.documentElement.scrollHeight - innerHeight;
+  const frames = [], shares = [], height = document.documentElement.scrollHeight - innerHeight;
   let last = performance.now();
   for (let i = 0; i < jumps; i++) {
     scrollTo(0, height * ((i * 0.618) % 1));
@@ -67,13 +72,19 @@ JUMP = """async (jumps) => {
         done();
       }));
     }
+    shares.push((SHOWN)());
   }
-  return frames.slice(2);
+  return [frames.slice(2), shares];
+}""".replace("SHOWN", SHOWN)
+IN_WINDOW = """() => {
+  const tiles = [...document.querySelectorAll("#grid .tile")].filter((tile) => {
+    const { top, bottom } = tile.getBoundingClientRect();
+    return bottom > 0 && top < innerHeight;
+  });
+  const lowest = Math.max(...tiles.map((tile) => tile.getBoundingClientRect().bottom));
+  return lowest > innerHeight - 100 && tiles.every((tile) => tile.querySelector("img.loaded"));
 }"""
-IN_WINDOW = """() => [...document.querySelectorAll(".tile")].filter((tile) => {
-  const { top, bottom } = tile.getBoundingClientRect();
-  return bottom > 0 && top < innerHeight;
-}).every((tile) => tile.querySelector("img.loaded")) && !!document.querySelector("img.loaded")"""
+"""Whether tiles fill the window, and all have their pictures."""
 
 
 def main() -> None:
@@ -195,9 +206,13 @@ def load(browser: Browser, address: str) -> tuple[float, float]:
 
 
 def scroll(browser: Browser, page: Page, script: str, argument: Any) -> dict[str, Any]:
-    """Scroll by a script that returns the lengths of frames, while tasks are traced."""
+    """Scroll by a script that returns lengths of frames and shares of pictures; trace tasks."""
     browser.start_tracing(page=page, categories=["toplevel", "devtools.timeline"])
-    frames = np.array(page.evaluate(script, argument))
+    lengths, shown = page.evaluate(script, argument)
+    begin = page.evaluate("performance.now()")
+    page.wait_for_function(IN_WINDOW)
+    full = page.evaluate("performance.now()") - begin
+    frames = np.array(lengths)
     tasks = main_thread_tasks(json.loads(browser.stop_tracing())["traceEvents"])
     return {
         "frames": len(frames),
@@ -206,6 +221,8 @@ def scroll(browser: Browser, page: Page, script: str, argument: Any) -> dict[str
         "longest_ms": round(float(frames.max()), 1),
         "over_50_ms": int((frames > SLOW_FRAME_MS).sum()),
         "longest_task_cpu_ms": round(max(tasks), 1),
+        "pictures_shown": round(float(np.mean(shown)), 2),
+        "window_full_after_ms": round(full, 1),
     }
 
 

@@ -55,7 +55,7 @@ def write_mixed_folder(folder: Path, count: int, seed: int = 0) -> MixedFolder:
             path = folder / colour / f"IMG_{place:04}{suffix}"
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(contents[colour])
-            _set_date(path, NEWEST)
+            _set_date(path, NEWEST - timedelta(hours=place))
     rest = count - sum(kinds.values()) - len(bad) - len(_ODD_NAMES)
     for place in range(rest):
         colour = COLOURS[place % 3]

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
+from benchmarks.speed.page_scroll import IN_WINDOW
 from helpers.colour_encoder import ColourEncoder, write_image
 from polyglance.demo.photographs import FOLDER
 from polyglance.search.library import Library
@@ -239,6 +240,12 @@ def test_a_hundred_thousand_pictures_take_few_nodes(open_page: Open) -> None:
     )
     expect(middle).to_be_attached()
     assert page.locator(".tile").count() < 150
+    page.wait_for_function(IN_WINDOW)  # all pictures, once the page lies still
+    page.wait_for_function(  # and rows that were used again are in order for screen readers
+        "() => { const rows = [...document.querySelectorAll('#grid > [role=row]')]"
+        ".map((row) => Number(row.ariaRowIndex));"
+        " return rows.every((row, i) => !i || row > rows[i - 1]) }"
+    )
 
 
 @pytest.fixture(scope="module")

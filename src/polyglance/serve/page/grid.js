@@ -11,7 +11,7 @@ const OVERSCAN = 500; // pixels above and below the window
 const OVERSCAN_FAST = 120;
 const FAST = 10; // pixels per millisecond: tiles stay empty until scrolling slows down
 const SLOW = 5;
-const SETTLED_MS = 90;
+const SETTLED_MS = 70;
 const TILES_PER_FRAME = 20; // that are created or used again while the page is scrolled
 const STILL_MS = 500; // without scrolling, before pictures are loaded in a higher resolution
 

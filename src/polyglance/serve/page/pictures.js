@@ -1,16 +1,17 @@
 // Which pictures of the grid are loaded, and when: those in the window first, and few in a frame.
 //
 // Decoding and drawing pictures takes the time of frames, most of all without a graphics card. So
-// pictures appear a few at a time, fewer the faster the page is scrolled, and none in the frame
-// after one that took long. Those that left the window before their turn are not loaded.
+// pictures appear a few at a time, fewer the faster the page is scrolled and in the frame after one
+// that took long. Those that left the window before their turn are not loaded.
 
 const BRISK = 3; // pixels per millisecond
 const LONG_FRAME_MS = 28;
 const REST_MS = 400; // without scrolling
-// Requests at once (browsers send six at a time), and pictures that appear in a frame.
-const AT_REST = { requests: 8, perFrame: 4 };
-const READING = { requests: 4, perFrame: 2 };
-const SKIMMING = { requests: 2, perFrame: 1 };
+// Requests at once (browsers send six at a time), and pictures that appear in a frame, or in one
+// after a frame that took long.
+const AT_REST = { requests: 8, perFrame: 4, ifLate: 4 };
+const READING = { requests: 6, perFrame: 2, ifLate: 1 };
+const SKIMMING = { requests: 2, perFrame: 1, ifLate: 0 };
 
 export class Pictures {
   constructor() {
@@ -81,7 +82,7 @@ export class Pictures {
   #nextFrame() {
     this.frame ??= requestAnimationFrame(() => {
       this.frame = undefined;
-      let count = this.late ? 0 : this.limits.perFrame;
+      let count = this.late ? this.limits.ifLate : this.limits.perFrame;
       this.late = false;
       for (const tile of this.arrived) {
         if (count-- <= 0) break;
