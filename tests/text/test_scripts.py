@@ -25,6 +25,7 @@ from polyglance.text.scripts.cyrillic import cyrillic_letters
         ("кошка и конь", "ru", "кошка и конь"),
         ("қызыл мысық пен ит әні", "kk", "қызыл мысық пен ит әні"),
         ("كَلْبٌ على الشاطئ", "ar", "كلب على الشاطئ"),
+        ("رجل يمشي سريعاً جدّاً", "ar", "رجل يمشي سريعاً جدّاً"),
         ("a dog", "en", "a dog"),
         ("ein Mädchen", "de", "ein Mädchen"),
     ],

@@ -15,6 +15,8 @@ _KANA = re.compile(r"[\u3041-\u30fa]")
 _HAN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
 _VOWEL_SIGNS = re.compile(r"[\u064b-\u0652\u0670\u0640]")
 """Arabic vowel signs, and the dash that stretches words."""
+_SHORT_VOWELS = re.compile(r"[\u064c-\u0650\u0652]")
+"""Signs that only vowelled text has; the others are common in any."""
 
 
 def usual_script(text: str, language: str | None = None) -> str:
@@ -36,4 +38,6 @@ def usual_script(text: str, language: str | None = None) -> str:
         return to_kanji(text)
     if language in (None, "zh", "yue", "wuu") and _HAN.search(text):
         return to_simplified(text)
-    return to_latin(_VOWEL_SIGNS.sub("", text), language)
+    if _SHORT_VOWELS.search(text):
+        text = _VOWEL_SIGNS.sub("", text)
+    return to_latin(text, language)
