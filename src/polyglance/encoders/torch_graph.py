@@ -238,6 +238,11 @@ def _expand(inputs: Inputs, _: Attributes) -> Tensor:
     return data.expand([max(pair) for pair in zip(own, sizes, strict=True)])
 
 
+def _divide(one: Tensor, other: Tensor) -> Tensor:
+    is_float = one.is_floating_point()
+    return torch.div(one, other, rounding_mode=None if is_float else "trunc")
+
+
 def _given(tensor: Tensor | None) -> Tensor:
     if tensor is None:
         raise ValueError("an input is missing")
@@ -252,7 +257,7 @@ OPERATORS: dict[str, Operator] = {
     "Constant": lambda _, attributes: torch.from_numpy(attributes["value"].copy()),
     "ConstantOfShape": _filled,
     "Conv": _convolution,
-    "Div": _elementwise(operator.truediv),
+    "Div": _elementwise(_divide),
     "Equal": _elementwise(operator.eq),
     "Expand": _expand,
     "Gather": _gather,
