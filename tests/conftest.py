@@ -28,7 +28,8 @@ os.environ["POLYGLANCE_CONFIG"] = tempfile.mkdtemp(prefix="polyglance-tests-")
 typer.testing._get_command = cache(typer.testing._get_command)
 
 _BEGUN_FIRST = (
-    "tests/search/test_bulk", "tests/test_bare_install.py", "tests/serve/", "tests/benchmarks/"
+    "tests/search/test_bulk", "tests/test_bare_install.py", "tests/serve/", "tests/benchmarks/",
+    "tests/docs/",
 )  # fmt: skip
 
 

@@ -108,7 +108,5 @@ def test_too_few_pictures_and_other_models_are_refused(folder: Path, tmp_path: P
     recipe = open_recipe("fine-tune", [f"model={folder / 'small'}"])
     with pytest.raises(PolyglanceError, match="1 pictures with captions, too few to train on"):
         recipe.train(tmp_path, tmp_path / "run")
-    with pytest.raises(
-        PolyglanceError, match=r"held_out is 1\.5: give a share"
-    ):
+    with pytest.raises(PolyglanceError, match=r"held_out is 1\.5: give a share"):
         open_recipe("fine-tune", ["held_out=1.5"])
