@@ -85,9 +85,11 @@ export class Pictures {
       let count = this.late ? this.limits.ifLate : this.limits.perFrame;
       this.late = false;
       for (const tile of this.arrived) {
-        if (count-- <= 0) break;
+        if (count <= 0) break;
         this.arrived.delete(tile);
+        if (!tile.size || !tile.image.complete) continue; // it shows another item now
         tile.reveal();
+        count--;
       }
       this.#pump();
       if (this.arrived.size) this.#nextFrame();
