@@ -97,11 +97,11 @@ def test_the_same_seed_writes_the_same_bytes(folder: Path, tmp_path: Path) -> No
         assert (folder / file).read_bytes() == (tmp_path / file).read_bytes(), file
 
 
-def test_five_hundred_pictures_with_regions_in_seconds(tmp_path: Path) -> None:
+def test_a_picture_with_regions_takes_milliseconds(tmp_path: Path) -> None:
     start = time.process_time()
-    write_dataset(tmp_path, pictures=500, clips=0, seed=1, hard_groups=0)
-    assert time.process_time() - start < 8
-    assert len(list((tmp_path / "images").iterdir())) == 500
+    write_dataset(tmp_path, pictures=125, clips=0, seed=1, hard_groups=0)
+    assert time.process_time() - start < 125 * 0.016
+    assert len(list((tmp_path / "images").iterdir())) == 125
 
 
 def test_invalid_targets_are_refused(tmp_path: Path) -> None:
