@@ -130,13 +130,14 @@ class CachedTexts(OnnxEncoder):
     def __init__(self, cache: Path | None) -> None:
         super().__init__(ModelFolder.open())
         self._path = None if cache is None else cache.with_suffix(".texts.npz")
+        self._known: dict[str, Vectors] = {}
 
     def encode_texts(self, texts: Sequence[str], *, language: str | None = None) -> Vectors:
         """See `Encoder.encode_texts`."""
-        known: dict[str, Vectors] = {}
-        if self._path is not None and self._path.exists():
+        known = self._known
+        if not known and self._path is not None and self._path.exists():
             with np.load(self._path) as file:
-                known = dict(zip(file["texts"].tolist(), file["vectors"], strict=True))
+                known |= dict(zip(file["texts"].tolist(), file["vectors"], strict=True))
         missing = sorted({*texts} - known.keys())
         if missing:
             known |= dict(zip(missing, super().encode_texts(missing), strict=True))

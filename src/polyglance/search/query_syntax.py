@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 from polyglance.errors import PolyglanceError
 from polyglance.text.negation import split_negation
-from polyglance.text.scripts import usual_script
+from polyglance.text.scripts import strip_marks, usual_script
 from polyglance.text.spelling import guess_language, shipped_speller, shipped_word_lists
 
 T = TypeVar("T")
@@ -85,7 +85,8 @@ def parse_query(
             library.
         surprisal: Returns how improbable the spelling of a text is, in nats per byte. In a
             language without a dictionary, where many forms of words are unknown, a word is
-            replaced only by one that is not spelled less probably and is no other form of it.
+            replaced only by one that is not spelled less probably and is no other form of it,
+            or that has other accents alone.
 
     Returns:
         What is wanted and what is not. A query of nothing but spaces is wanted as it is.
@@ -110,8 +111,11 @@ def parse_query(
             changes = {
                 typed: fixed
                 for typed, fixed in changes.items()
-                if not _same_stem(typed, fixed)
-                and (surprisal is None or _nats(fixed, surprisal) <= _nats(typed, surprisal))
+                if strip_marks(typed) == strip_marks(fixed)
+                or (
+                    not _same_stem(typed, fixed)
+                    and (surprisal is None or _nats(fixed, surprisal) <= _nats(typed, surprisal))
+                )
             }
     else:
         code, changes = language or guess_language(words, shipped_word_lists()), {}
@@ -166,7 +170,7 @@ def _convert_script(
 
     A query that has words of the library's names stays as it is.
     """
-    if text.isascii():
+    if text.isascii() and language is None:
         return text, language
     code = language or guess_language(text, shipped_word_lists())
     converted = usual_script(text, code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from polyglance.text.scripts.cyrillic import to_latin
+from polyglance.text.scripts.cyrillic import cyrillic_letters, to_latin
 from polyglance.text.scripts.han import to_simplified
 from polyglance.text.scripts.kana import to_kanji
 from polyglance.text.scripts.marks import marked_words, strip_marks
@@ -22,8 +22,8 @@ _SHORT_VOWELS = re.compile(r"[\u064c-\u0650\u0652]")
 def usual_script(text: str, language: str | None = None) -> str:
     """Return a query in the script of its language in which it is written most.
 
-    Japanese in kana becomes kanji, traditional Chinese simplified, Serbian and Uzbek Latin;
-    Arabic loses its vowel signs.
+    Japanese in kana becomes kanji, traditional Chinese simplified, Serbian Latin, Uzbek (if that
+    is given as the language) Cyrillic; vowelled Arabic loses its vowel signs.
 
     Args:
         text: A query.
@@ -32,6 +32,8 @@ def usual_script(text: str, language: str | None = None) -> str:
     Returns:
         The query; the same text if there is nothing to convert.
     """
+    if language == "uz":
+        return cyrillic_letters(text, "uz")
     if text.isascii():
         return text
     if language == "ja" or _KANA.search(text):

@@ -21,18 +21,17 @@ def _table(letters: str) -> dict[str, str]:
 
 
 _SERBIAN, _UZBEK = _table(_SERBIAN_LETTERS), _table(_UZBEK_LETTERS)
-_TABLES = {"sr": _SERBIAN, "bs": _SERBIAN, "hr": _SERBIAN, "cnr": _SERBIAN, "uz": _UZBEK}
+_TABLES = dict.fromkeys(("sr", "bs", "hr", "cnr"), _SERBIAN)
 _ONLY_SERBIAN = re.compile("[ђјљњћџ]", re.IGNORECASE)
-_ONLY_UZBEK = re.compile("[ўқғҳ]", re.IGNORECASE)
 _CYRILLIC = re.compile(r"[\u0400-\u04ff]")
 
 
 def to_latin(text: str, language: str | None) -> str:
-    """Return Serbian or Uzbek in Latin letters; other texts stay.
+    """Return Serbian in Latin letters; other texts stay.
 
     Args:
         text: A text.
-        language: Its language; without, letters that only one of them has say it.
+        language: Its language; without, letters that only Serbian has say it.
 
     Returns:
         The text, with its capitals.
@@ -40,20 +39,19 @@ def to_latin(text: str, language: str | None) -> str:
     if not _CYRILLIC.search(text):
         return text
     table = _TABLES.get(language or "")
-    if table is None and language in (None, "ru", "bg", "uk", "mk"):
-        if _ONLY_SERBIAN.search(text) and language != "mk":
-            table = _SERBIAN
-        elif _ONLY_UZBEK.search(text) and not re.search("[әңөүұһі]", text):
-            table = _UZBEK
+    if language in (None, "ru", "bg", "uk") and _ONLY_SERBIAN.search(text):
+        table = _SERBIAN
     if table is None:
         return text
     return "".join(_replace(character, table) for character in unicodedata.normalize("NFC", text))
 
 
 def cyrillic_letters(text: str, language: str) -> str:
-    """Return Serbian or Uzbek, ``sr`` or ``uz``, in Cyrillic letters."""
-    letters = {latin: cyrillic for cyrillic, latin in reversed(_TABLES[language].items())}
-    at, parts = 0, list[str]()
+    """Return Serbian or Uzbek, ``sr`` or ``uz``, in lower case and Cyrillic letters."""
+    table = _UZBEK if language == "uz" else _SERBIAN
+    letters = {latin: cyrillic for cyrillic, latin in reversed(table.items())}
+    text = text.replace("'", "ʻ").replace("‘", "ʻ") if language == "uz" else text
+    text, at, parts = text.lower(), 0, list[str]()
     while at < len(text):
         pair = text[at : at + 2] in letters
         piece = text[at : at + (2 if pair else 1)]
