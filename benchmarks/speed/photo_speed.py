@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import io
+import multiprocessing
 import os
 import shutil
 import statistics
@@ -60,6 +61,8 @@ GOALS = {"jpeg": 28, "heic": 10}
 """Photos a second that two cores are to index."""
 INPUT = 224
 LANGUAGES = ("en", "de")
+SPAWN = multiprocessing.get_context("spawn")
+"""Forked, processes would have locks of this one's threads."""
 _MAKE, _MODEL, _ORIENTATION, _EXIF_TAGS, _TAKEN = 0x10F, 0x110, 0x112, 0x8769, 0x9003
 
 
@@ -151,7 +154,7 @@ def make_photos(paths: list[Path]) -> dict[str, list[Path]]:
     folder = Path(tempfile.gettempdir()) / f"polyglance-photos-{digest}"
     folder.mkdir(exist_ok=True)
     photos: dict[str, list[Path]] = {kind: [] for kind in KINDS}
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=SPAWN) as pool:
         made = {}
         for kind, places in photos.items():
             for number, path in enumerate(paths):
@@ -287,19 +290,23 @@ def compare_vectors(paths: list[Path]) -> dict[str, float]:
     return {"mean": round(float(cosines.mean()), 5), "least": round(float(cosines.min()), 5)}
 
 
+def recall_squares(path: Path, number: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Return a picture that was made a photo with grain: decoded as indexing does, and whole."""
+    content = jpeg(add_grain(enlarge(path), number))
+    small = decode_picture(content, "a.jpg", min_side=decoding_side(INPUT)).image
+    with Image.open(io.BytesIO(content)) as opened:
+        whole = opened.convert("RGB").resize((INPUT, INPUT), Image.Resampling.BICUBIC)
+    return to_square(small, INPUT).pixels, np.asarray(whole)
+
+
 def compare_recall(data: Path, count: int) -> dict[str, Any]:
     """Compare text-to-image recall of enlarged pictures, decoded as indexing does and whole."""
     records = list(read_manifest(data / "val.jsonl"))[:count]
     encoder = polyglance.load()
-    indexed, whole = [], []
-    for number, record in enumerate(records):
-        content = jpeg(add_grain(enlarge(data / str(record.image)), number))
-        small = decode_picture(content, "a.jpg", min_side=decoding_side(INPUT)).image
-        indexed.append(Image.fromarray(to_square(small, INPUT).pixels))
-        with Image.open(io.BytesIO(content)) as opened:
-            whole.append(opened.convert("RGB").resize((INPUT, INPUT), Image.Resampling.BICUBIC))
-        if (number + 1) % 50 == 0:
-            say(f"{number + 1} of {len(records)}")
+    paths = [data / str(record.image) for record in records]
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=SPAWN) as pool:
+        squares = list(pool.map(recall_squares, paths, range(len(paths))))
+    indexed, whole = ([Image.fromarray(pair[way]) for pair in squares] for way in (0, 1))
     vectors = {
         "indexed": encoder.encode_pictures(indexed),
         "whole pictures": whole_vectors(iter(whole)),
