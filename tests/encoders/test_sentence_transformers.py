@@ -46,10 +46,10 @@ def clip(request: pytest.FixtureRequest, package: Any, tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def text_model(package: Any, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def saved_text_model(package: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A text-only model like clip-ViT-B-32-multilingual-v1: words, their mean, a layer."""
-    folder = tmp_path / "tiny-text-model"
+    folder = tmp_path_factory.mktemp("saved") / "tiny-text-model"
     words = sorted({word for text in TEXTS for word in text.split()})
     tokenizer = word_tokenizer(["[CLS]", "[PAD]", "[UNK]", *words], start="[CLS]", end=None)
     config = transformers.BertConfig(
@@ -63,6 +63,12 @@ def text_model(package: Any, tmp_path: Path) -> Path:
         modules=[modules.Transformer(str(folder)), modules.Pooling(16, "mean"), dense]
     ).save(str(folder))
     return folder
+
+
+@pytest.fixture
+def text_model(saved_text_model: Path, tmp_path: Path) -> Path:
+    """A copy of it, which a test may change."""
+    return Path(shutil.copytree(saved_text_model, tmp_path / saved_text_model.name))
 
 
 def _write_modules(folder: Path, modules: dict[str, str]) -> None:
