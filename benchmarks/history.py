@@ -56,6 +56,7 @@ HEADLINES: dict[str, Headline | None] = {
     "distributed_agreement": None,
     "vtlm_memory": None,
     "latency": Headline("text_query_ms/{}/median", "onnx", lower_is_better=True),
+    "device_speed": Headline("device_figures/pictures_per_second"),
     "extraction": Headline("ms_per_image/{}", "torch, channels last", lower_is_better=True),
     "bulk_encoding": Headline("index/pictures_per_second"),
     "library_speed": Headline("large_library/graph_ms/median", lower_is_better=True),

@@ -78,5 +78,9 @@ def test_other_pooling_heads_are_not_written(split: SplitModel) -> None:
 
 def test_a_folder_without_a_backbone_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    # It could be a vision model of transformers, which says how it takes pictures.
+    with pytest.raises(PolyglanceError, match="does not say how pictures are normalised"):
+        open_backbone(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
     with pytest.raises(PolyglanceError, match="no backbone called"):
         open_backbone(str(tmp_path))

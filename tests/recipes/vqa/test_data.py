@@ -9,9 +9,9 @@ from polyglance.errors import PolyglanceError
 from polyglance.evaluation.answers import (
     answer_scores,
     normalise_answer,
-    sentence_bleu,
     vqa_score,
 )
+from polyglance.evaluation.bleu import sentence_bleu
 from polyglance.evaluation.question_types import QuestionTypePrior
 from polyglance.recipes.vqa.questions import answer_targets, build_answer_vocabulary
 from polyglance.records import Question
