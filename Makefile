@@ -51,7 +51,7 @@ types: $(VENV)/ready-dev
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest
 
 pytest: $(VENV)/collected
-	$(PYTEST) -n 4 --dist worksteal
+	$(PYTEST) -n 3 --dist worksteal
 
 format: $(VENV)/ready-dev
 	$(BIN)/ruff check --fix .
