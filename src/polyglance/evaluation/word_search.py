@@ -9,7 +9,7 @@ without interpolation), and its mean over classes, mAP.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +22,8 @@ from polyglance.encoders import Encoder
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.encoders import encode_in_blocks
 from polyglance.evaluation.results import provenance
-from polyglance.records import Record, atomic_write, read_manifest
-from polyglance.vision.labels import label_languages, label_names, object_names
+from polyglance.records import atomic_write, read_manifest
+from polyglance.vision.labels import label_languages, label_names, label_table, object_names
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -86,7 +86,12 @@ def evaluate_word_search(
     names = {code: [name for name, *_ in label_names(code, "coco")] for code in codes}
     classes = [name for name in object_names() if name is not None]
     records = [record for record in read_manifest(manifest) if record.image and record.labels]
-    relevant = label_matrix(records, classes, manifest)
+    if not records:
+        raise PolyglanceError(
+            f"{manifest}: no picture has labels; word search needs them, such as"
+            ' {"image": "1.jpg", "labels": ["dog"]}'
+        )
+    relevant = label_table([record.labels for record in records]).T
     shown = np.flatnonzero(relevant.any(1))
     folder = manifest.parent if pictures is None else Path(pictures)
     paths = [folder / str(record.image) for record in records]
@@ -133,28 +138,6 @@ def write_word_search(path: str | Path, result: WordSearch) -> None:
     with atomic_write(path) as out:
         json.dump(as_plain(result) | {"summary": summary}, out, ensure_ascii=False, indent=2)
         out.write("\n")
-
-
-def label_matrix(
-    records: Sequence[Record], classes: Sequence[str], manifest: Path
-) -> NDArray[np.bool_]:
-    """Return which pictures show which class, ``[classes, pictures]``."""
-    if not records:
-        raise PolyglanceError(
-            f"{manifest}: no picture has labels; word search needs them, such as"
-            ' {"image": "1.jpg", "labels": ["dog"]}'
-        )
-    rows = {name: row for row, name in enumerate(classes)}
-    relevant = np.zeros((len(classes), len(records)), bool)
-    for column, record in enumerate(records):
-        for label in record.labels:
-            if label not in rows:
-                raise PolyglanceError(
-                    f"{manifest}: {label!r} is none of COCO's classes, such as {classes[0]},"
-                    f" {classes[1]} and {classes[2]}"
-                )
-            relevant[rows[label], column] = True
-    return relevant
 
 
 def average_precision(scores: NDArray[np.floating], relevant: NDArray[np.bool_]) -> Floats:

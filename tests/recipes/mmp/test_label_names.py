@@ -18,9 +18,9 @@ from polyglance.recipes.mmp.label_names import (
     LabelNameTask,
     label_loss,
     label_name_records,
-    label_table,
 )
 from polyglance.records import Record
+from polyglance.vision.labels import label_table
 
 
 def test_the_loss_equals_a_loop() -> None:
@@ -41,13 +41,13 @@ def test_the_loss_equals_a_loop() -> None:
 
 def test_labels_and_names_are_in_the_same_order() -> None:
     records = label_name_records(["en", "de"])
-    table = label_table([Record(image="a", labels=("dog", "sports ball")), Record(image="b")])
+    table = label_table([("dog", "sports ball"), ()])
     assert table.shape == (2, len(records)) == (2, 80)
     shown = [records[row].captions for row in np.flatnonzero(table[0])]
     assert [names["de"][0] for names in shown] == ["Hund", "Ball"]
     assert not table[1].any()
     with pytest.raises(PolyglanceError, match="'unicorn' is none of COCO's classes"):
-        label_table([Record(image="a", labels=("unicorn",))])
+        label_table([("dog", "unicorn")])
 
 
 class _Letters:

@@ -24,7 +24,7 @@ from polyglance.models.mmp import MMP
 from polyglance.nn.packed_pairs import Text
 from polyglance.records import Record
 from polyglance.training.mixture import item_draws, rank_share
-from polyglance.vision.labels import label_languages, label_names, object_names
+from polyglance.vision.labels import label_languages, label_names
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,16 +113,3 @@ def label_name_records(languages: Sequence[str] | None = None) -> list[Record]:
     names = {code: label_names(code, "coco") for code in codes}
     count = len(names[codes[0]])
     return [Record(captions={code: names[code][row] for code in codes}) for row in range(count)]
-
-
-def label_table(records: Sequence[Record]) -> NDArray[np.bool_]:
-    """Return which of COCO's classes each picture shows, ``(pictures, classes)``."""
-    rows = {name: row for row, name in enumerate(filter(None, object_names()))}
-    table = np.zeros((len(records), len(rows)), bool)
-    for number, record in enumerate(records):
-        if unknown := set(record.labels) - rows.keys():
-            raise PolyglanceError(
-                f"{record.key}: {min(unknown)!r} is none of COCO's classes: leave the label out"
-            )
-        table[number, [rows[name] for name in record.labels]] = True
-    return table

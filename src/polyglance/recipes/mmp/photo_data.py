@@ -25,10 +25,10 @@ from polyglance.recipes.mmp.config import ImageCorpus, MMPPhotoRecipe, TextCorpu
 from polyglance.recipes.mmp.data import corpus_name
 from polyglance.recipes.mmp.enrich import MIXED
 from polyglance.recipes.mmp.evaluation import RetrievalSplit
-from polyglance.recipes.mmp.label_names import label_name_records, label_table
+from polyglance.recipes.mmp.label_names import label_name_records
 from polyglance.records import Record, read_manifest
 from polyglance.text import Tokenizer, open_tokenizer
-from polyglance.vision.labels import LABEL_LANGUAGES, label_names
+from polyglance.vision.labels import LABEL_LANGUAGES, label_names, label_table
 from polyglance.vision.torch_backbone import TorchBackbone
 
 
@@ -88,7 +88,7 @@ def load_photo_data(
         split, others = reader.training_split(corpus)
         images.append((corpus, split.visuals, split.captions))
         if recipe.label_names is not None:
-            labels.append(label_table(split.records))
+            labels.append(label_table([record.labels for record in split.records]))
         if others is not None:
             held_out[corpus_name(corpus.manifest)] = others
     texts = [

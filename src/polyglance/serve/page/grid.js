@@ -3,7 +3,8 @@
 // To assistive technology it is an ARIA grid of known size, whose headings are row headers. One
 // tile takes part in the tab order; the arrow keys move among all, and scroll.
 
-import { closestItem, layoutRows, rowAt, rowOf } from "./layout.js";
+import { itemByKey } from "./keys.js";
+import { layoutRows, rowAt, rowOf } from "./layout.js";
 import { Pictures } from "./pictures.js";
 import { Tile } from "./tile.js";
 
@@ -350,47 +351,11 @@ export class Grid {
     const link = event.target.closest(".tile");
     if (!link || event.altKey || event.metaKey) return;
     const index = Number(link.dataset.index);
-    const target = this.#target(index, event.key, event.ctrlKey);
+    const height = innerHeight - this.covered;
+    const target = itemByKey(this.rows, index, event.key, event.ctrlKey, height);
     if (target === null) return;
     event.preventDefault();
     this.focus(target);
-  }
-
-  /** Return the item that a key leads to, or null. */
-  #target(index, key, ctrl) {
-    const { rows } = this;
-    const row = rowOf(rows, index);
-    const forward = document.documentElement.dir === "rtl" ? "ArrowLeft" : "ArrowRight";
-    switch (key) {
-      case "ArrowLeft":
-      case "ArrowRight":
-        return index + (key === forward ? 1 : -1);
-      case "ArrowDown":
-        return this.#vertically(index, row, 1);
-      case "ArrowUp":
-        return this.#vertically(index, row, -1);
-      case "PageDown":
-      case "PageUp": {
-        const step = (key === "PageDown" ? 0.9 : -0.9) * (innerHeight - this.covered);
-        const to = rowAt(rows, Math.max(0, rows.top[row] + step));
-        return this.#vertically(index, to - Math.sign(step), Math.sign(step));
-      }
-      case "Home":
-        return ctrl ? 0 : rows.first[row];
-      case "End":
-        return ctrl ? this.length - 1 : rows.first[row] + rows.count[row] - 1;
-      default:
-        return null;
-    }
-  }
-
-  /** Return the closest item in the next row of items from a row on. */
-  #vertically(index, row, step) {
-    const x = this.rows.left[index] + this.rows.widths[index] / 2;
-    for (let to = row + step; to >= 0 && to < this.rows.top.length; to += step) {
-      if (this.rows.count[to]) return closestItem(this.rows, to, x);
-    }
-    return index;
   }
 }
 

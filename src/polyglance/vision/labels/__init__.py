@@ -7,11 +7,13 @@ objects with COCO's eighty; UC2 names them in the caption's language.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polyglance.errors import PolyglanceError
 from polyglance.languages import normalise_language
@@ -65,3 +67,21 @@ def object_names(labels: str = "coco") -> tuple[str | None, ...]:
         raise ValueError(f"there are no class names called {labels!r}")
     path = Path(__file__).with_name("coco.json")
     return tuple(json.loads(path.read_text(encoding="utf-8")))
+
+
+def label_table(pictures: Sequence[Sequence[str]]) -> NDArray[np.bool_]:
+    """Return which of COCO's classes each picture shows, ``[pictures, classes]``.
+
+    Args:
+        pictures: The labels of each, by COCO's names.
+    """
+    rows = {name: row for row, name in enumerate(filter(None, object_names()))}
+    table = np.zeros((len(pictures), len(rows)), bool)
+    for number, labels in enumerate(pictures):
+        if unknown := set(labels) - rows.keys():
+            raise PolyglanceError(
+                f"{min(unknown)!r} is none of COCO's classes, such as {', '.join(list(rows)[:3])}:"
+                " leave the label out"
+            )
+        table[number, [rows[name] for name in labels]] = True
+    return table
