@@ -11,24 +11,21 @@ Called by `query_robustness`, whose results it is a part of.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-import polyglance
 from polyglance.encoders import Encoder
 from polyglance.encoders.protocol import Vectors
 from polyglance.evaluation.calibration_data import LabelledPicture
+from polyglance.evaluation.word_search import average_precision
 from polyglance.search.query_syntax import parse_query
 from polyglance.text.scripts import strip_marks
 from polyglance.text.scripts.cyrillic import cyrillic_letters
 from polyglance.text.scripts.han import traditional_characters
 from polyglance.text.scripts.kana import readings
+from polyglance.vision.labels import label_languages, label_names, object_names
 
-_NAMES = Path(polyglance.__file__).parent / "vision" / "labels" / "coco_names.json"
 SERBIAN = {
     "person": "ljudi", "dog": "pas", "cat": "mačka", "horse": "konj", "bicycle": "bicikl",
     "motorcycle": "motocikl", "car": "automobil", "bus": "autobus", "train": "voz",
@@ -85,12 +82,13 @@ def script_pairs() -> dict[str, tuple[str, list[Pair]]]:
 
 
 def read_names() -> dict[str, dict[str, str]]:
-    """Return the first name of each class, by language and English name."""
-    names: dict[str, list[str]] = json.loads(_NAMES.read_text(encoding="utf-8"))
-    labels = [name.partition(",")[0] for name in names["en"]]
+    """Return the first name of each class, by language and COCO's name."""
+    labels = [name for name in object_names() if name is not None]
     return {
-        code: dict(zip(labels, (name.partition(",")[0] for name in own), strict=True))
-        for code, own in names.items()
+        code: {
+            label: names[0] for label, names in zip(labels, label_names(code, "coco"), strict=True)
+        }
+        for code in label_languages("coco")
     }
 
 
@@ -115,22 +113,11 @@ def measure_scripts(
             "other": [other for _, _, other in chosen],
             "converted": [search_text(encoder, other, code) for _, _, other in chosen],
         }
-        report[name] = {"words": float(len(chosen))} | {
-            version: round(
-                float(
-                    np.mean(
-                        [
-                            average_precision(scores, has)
-                            for scores, (has, _, _) in zip(
-                                encoder.encode_texts(texts) @ vectors.T, chosen, strict=True
-                            )
-                        ]
-                    )
-                ),
-                4,
-            )
-            for version, texts in versions.items()
-        }
+        relevant = np.array([has for has, _, _ in chosen])
+        report[name] = {"words": float(len(chosen))}
+        for version, texts in versions.items():
+            scores = encoder.encode_texts(texts) @ vectors.T
+            report[name][version] = round(float(average_precision(scores, relevant).mean()), 4)
         print(name, report[name], flush=True)
     return report
 
@@ -139,13 +126,6 @@ def search_text(encoder: Encoder, text: str, language: str) -> str:
     """Return what search encodes for a query."""
     surprisal = getattr(encoder, "surprisal", None)
     return parse_query(text, language, surprisal=surprisal).text
-
-
-def average_precision(scores: Vectors, relevant: NDArray[np.bool_]) -> float:
-    """Return the mean of the precision at each relevant picture."""
-    ranked = relevant[np.argsort(-scores, kind="stable")]
-    places = np.flatnonzero(ranked)
-    return float(np.mean(np.arange(1, len(places) + 1) / (places + 1)))
 
 
 def _pairs(words: Mapping[str, str], convert: Callable[[str], str]) -> list[Pair]:
