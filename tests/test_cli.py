@@ -84,6 +84,24 @@ def test_import_show_and_strict(
     assert not (tmp_path / "s.jsonl").exists()
 
 
+def test_show_takes_folders_that_are_trained_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("1.jpg", "2.jpg"):
+        (tmp_path / name).touch()
+    (tmp_path / "1.txt").write_text("a dog\n", encoding="utf-8")
+    (tmp_path / "2.de.txt").write_text("eine Katze\n", encoding="utf-8")
+    assert run_in_process(monkeypatch, "data", "show", tmp_path) in (0, None)
+    shown = capsys.readouterr().out
+    assert shown.startswith("2 records: 2 with a picture")
+    assert "German" in shown
+    line = {"file_name": "2.jpg", "text": "un chat", "language": "fr"}
+    (tmp_path / "metadata.jsonl").write_text(json.dumps(line), encoding="utf-8")
+    for source in (tmp_path, tmp_path / "metadata.jsonl"):
+        assert run_in_process(monkeypatch, "data", "show", source) in (0, None)
+        assert "un chat" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -123,7 +123,7 @@ def test_other_commands_are_of_known_programs() -> None:
                     assert set(named.split(",")) <= set(extras), f"{block.page}: {line}"
             elif words[0] == "make":
                 assert words[1] in targets, f"{block.page}: {line}"
-            elif words[:2] == ["python", "-m"]:
+            elif words[0] in ("python", "python3") and words[1] == "-m":
                 assert find_spec(words[2]), f"{block.page}: {line}"
             else:
                 assert words[0] in ("openssl", "docker", "podman", "eval", "source"), (
@@ -142,6 +142,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         name = {"dog": "german-shepherd", "cat": "tabby-cat"}.get(Path(file).stem, Path(file).stem)
         with Image.open(FOLDER / f"{name}.webp") as image:
             image.convert("RGB").save(tmp_path / file)
+    (tmp_path / "boats").mkdir()
+    with Image.open(FOLDER / "boats.webp") as image:
+        image.convert("RGB").save(tmp_path / "boats" / "boat1.jpg")
+    (tmp_path / "boats" / "boat1.de.txt").write_text("unser Boot im Hafen\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("POLYGLANCE_LIBRARY", raising=False)

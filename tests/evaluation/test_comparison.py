@@ -205,6 +205,8 @@ def test_models_have_different_names(tmp_path: Path) -> None:
     ]  # fmt: skip
     with pytest.raises(PolyglanceError, match="named twice"):
         parse_specs([one, one])
+    with pytest.raises(PolyglanceError, match="polyglance-small alone has nothing to differ from"):
+        parse_specs(["polyglance-small"])
 
 
 def test_the_page_is_one_file_without_scripts(tmp_path: Path) -> None:

@@ -80,7 +80,10 @@ def data_import(
 
 @app.command("show")
 def data_show(
-    manifest: Annotated[Path, typer.Argument(help="A manifest.")],
+    manifest: Annotated[
+        Path,
+        typer.Argument(help="A manifest, or a folder with captions in files beside its pictures."),
+    ],
     samples: Annotated[int, typer.Option(min=0, help="Number of records to print.")] = 3,
     tokenizer: Annotated[
         str | None,
@@ -88,16 +91,19 @@ def data_show(
     ] = None,
 ) -> None:
     """Count a manifest's records, captions and subtitles by language, and print a few."""
+    from polyglance.data.captioned_pictures import MANIFEST, find_captions, read_captioned_pictures
     from polyglance.data.summary import print_summary, summarise_manifest
 
+    format, place = find_captions(manifest)
+    records = place if format == MANIFEST else read_captioned_pictures(place)[0]
     if tokenizer is None:
-        summary = summarise_manifest(manifest)
+        summary = summarise_manifest(records)
     else:
         from polyglance.text import open_tokenizer
 
         encode = open_tokenizer(tokenizer).encode
         summary = summarise_manifest(
-            manifest, lambda text, _: len(encode(text, add_special_tokens=False))
+            records, lambda text, _: len(encode(text, add_special_tokens=False))
         )
     print_summary(summary, console(), samples)
 

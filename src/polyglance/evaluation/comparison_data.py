@@ -1,30 +1,20 @@
-"""The captioned pictures that models are compared on, in any layout that a user may have.
-
-| layout | found by |
-|---|---|
-| manifest | a ``.jsonl`` file, or a folder with one |
-| imagefolder of Hugging Face's datasets | ``metadata.jsonl``, ``.csv`` or ``.parquet`` |
-| pictures with text files beside them | ``dog.jpg`` with ``dog.txt``, ``dog.de.txt`` |
-"""
+"""The captioned pictures that models are compared on, in any layout that a user may have."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from polyglance.data.captioned_pictures import MANIFEST, find_captions, read_captioned_pictures
 from polyglance.data.machine_captions import count_machine_captions, read_human_captions
-from polyglance.data.readers import ReadOptions, read_dataset
-from polyglance.errors import DataError, Problems, printable
+from polyglance.errors import DataError, printable
 from polyglance.evaluation.embeddings import EmbeddingLayout, build_layout, select_languages
 from polyglance.evaluation.encoders import image_paths
 from polyglance.records import Record, read_manifest
 from polyglance.utils.progress import progress
 from polyglance.vision.pictures import PictureError, read_picture
 
-_MANIFESTS = (".jsonl", ".jsonl.gz", ".jsonl.xz")
-_IMAGEFOLDER = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
-_MACHINE_MARKS = ".machine.jsonl"
 _CHECKED_SIDE = 64
 """Pictures are decoded at about this size to learn whether they can be."""
 
@@ -59,7 +49,7 @@ def open_test_set(
     """Read captioned pictures.
 
     Args:
-        source: A manifest, or a folder in one of the layouts above.
+        source: A manifest, or a folder in a layout of `polyglance.data.captioned_pictures`.
         split: Only records of this split.
         languages: Languages to compare in; None for all.
         language: Of captions whose files do not say it; None for English.
@@ -97,48 +87,11 @@ def _read(
     source: Path, language: str | None, human_only: bool
 ) -> tuple[Path | None, Iterable[Record], Path]:
     """Return the manifest if there is one, the records, and the folder of their pictures."""
-    options = ReadOptions(language=language)
-    if source.is_file():
-        if source.name in _IMAGEFOLDER:
-            return None, _dataset("imagefolder", source.parent, options), source.parent
-        if not source.name.endswith(_MANIFESTS):
-            raise DataError(
-                f"{source} is no manifest: give a .jsonl file, or a folder of captioned pictures"
-            )
+    format, place = find_captions(source)
+    if format == MANIFEST:
         reader = read_human_captions if human_only else read_manifest
-        return source, reader(source), source.parent
-    if not source.is_dir():
-        raise DataError(
-            f"{printable(str(source))}: no such file or folder; give a manifest, or a folder of"
-            " captioned pictures"
-        )
-    if any(next(source.glob(f"**/{name}"), None) for name in _IMAGEFOLDER):
-        return None, _dataset("imagefolder", source, options), source
-    manifests = sorted(
-        file
-        for file in source.iterdir()
-        if file.name.endswith(_MANIFESTS) and not file.name.endswith(_MACHINE_MARKS)
-    )
-    if len(manifests) > 1:
-        names = ", ".join(file.name for file in manifests[:6])
-        raise DataError(f"{source} has several manifests ({names}): give one of them as --data")
-    if manifests:
-        return _read(manifests[0], language, human_only)
-    try:
-        records = list(_dataset("captioned-folder", source, options))
-    except DataError as error:
-        if "expected pictures" not in str(error):
-            raise
-        raise DataError(
-            f"{printable(str(source))} has no captions: put them in a manifest (.jsonl), in"
-            " metadata.jsonl, or in a text file beside each picture (dog.jpg, dog.txt);"
-            " 'polyglance data import' converts other formats"
-        ) from None
-    return None, records, source
-
-
-def _dataset(format: str, source: Path, options: ReadOptions) -> Iterator[Record]:
-    return read_dataset(format, source, options, Problems(strict=True))
+        return place, reader(place), place.parent
+    return None, *read_captioned_pictures(place, language)
 
 
 def _without_empty_captions(record: Record) -> Record:

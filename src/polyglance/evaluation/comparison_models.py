@@ -61,6 +61,8 @@ def parse_specs(models: Sequence[str]) -> list[ModelSpec]:
     pairs = [_parse_spec(text) for text in given]
     for number, (source, name) in enumerate(pairs):
         if (source, name) in pairs[:number]:
+            if len(models) == 1:
+                raise PolyglanceError(f"{name} alone has nothing to differ from: name two models")
             raise PolyglanceError(f"{name} is named twice: compare different models")
     names = [name for _, name in pairs]
     specs: list[ModelSpec] = []

@@ -141,7 +141,8 @@ def test_training_reads_folders_with_text_files_and_manifests(
     expected = [Record(image="0.png", captions={"de": ("ein rotes Quadrat",)})]
     assert (records, folder) == (expected, tmp_path)
     write_manifest(tmp_path / "captions.jsonl", expected)
-    assert read_captioned_pictures(tmp_path / "captions.jsonl") == (expected, tmp_path)
+    for source in ("captions.jsonl", "."):  # a manifest comes before text files
+        assert read_captioned_pictures(tmp_path / source) == (expected, tmp_path)
 
 
 @pytest.mark.parametrize(

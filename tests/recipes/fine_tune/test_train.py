@@ -17,7 +17,13 @@ from polyglance.errors import PolyglanceError
 from polyglance.export.fine_tuned import load_quantised, write_fine_tuned
 from polyglance.nn.compression import compact_state
 from polyglance.recipes import open_recipe
-from polyglance.recipes.fine_tune.train import interpolate, open_vocabulary, trainable
+from polyglance.recipes.fine_tune.config import FineTuneRecipe
+from polyglance.recipes.fine_tune.train import (
+    captions_of,
+    interpolate,
+    open_vocabulary,
+    trainable,
+)
 from polyglance.records import Record, read_manifest, write_manifest
 
 COLOURS = {"red": "rot", "green": "grün", "blue": "blau", "white": "weiß", "black": "schwarz"}
@@ -101,6 +107,17 @@ def test_interpolation_goes_from_the_given_weights_to_the_trained_ones(folder: P
     interpolate(model, before, 0.25)
     for name, parameter in trainable(model).items():
         torch.testing.assert_close(parameter.detach(), before[name] + 0.25)
+
+
+def test_a_folder_without_captions_jsonl_is_read_in_its_own_layout(
+    folder: Path, tmp_path: Path
+) -> None:
+    recipe = FineTuneRecipe()
+    assert captions_of(recipe, folder) == folder / "captions.jsonl"
+    assert captions_of(recipe, tmp_path) == tmp_path
+    assert captions_of(FineTuneRecipe(captions="own.jsonl"), tmp_path) == tmp_path / "own.jsonl"
+    with pytest.raises(PolyglanceError, match="has no captions: put them in a manifest"):
+        open_recipe("fine-tune", [f"model={folder / 'small'}"]).train(tmp_path, tmp_path / "run")
 
 
 def test_too_few_pictures_and_other_models_are_refused(folder: Path, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ class FineTuneRecipe:
     """Folder of the model, as ``polyglance export`` writes it; None for the default model."""
     captions: str = "captions.jsonl"
     """Pictures and their captions, inside the data folder: a manifest, the ``metadata.jsonl`` of an
-    imagefolder, or a folder with a text file beside each picture (``.`` for the data folder)."""
+    imagefolder, or a folder with a text file beside each picture. Where there is no
+    ``captions.jsonl``, the data folder itself is taken as one of these."""
     held_out: float = 0.2
     """Share of the pictures that is not trained on; ``held-out.jsonl`` in the run lists them."""
     languages: tuple[str, ...] | None = None

@@ -57,7 +57,7 @@ def train(recipe: FineTuneRecipe, data: Path, run: Path, *, device: str = "cpu")
     """
     torch.set_float32_matmul_precision("high")
     source = open_source(recipe.model)
-    records, folder = read_captioned_pictures(data / recipe.captions)
+    records, folder = read_captioned_pictures(captions_of(recipe, data))
     records = [record for record in records if record.image and record.captions]
     training, held_out = split_records(records, recipe)
     model = load_quantised(source).to(device)
@@ -103,6 +103,13 @@ def train(recipe: FineTuneRecipe, data: Path, run: Path, *, device: str = "cpu")
     return report
 
 
+def captions_of(recipe: FineTuneRecipe, data: Path) -> Path:
+    """Return the captions that the recipe names, or else the data folder in any other layout."""
+    named = data / recipe.captions
+    is_default = recipe.captions == FineTuneRecipe.captions
+    return data if is_default and not named.exists() else named
+
+
 def open_source(model: str | None) -> ModelFolder:
     """Open the model to start from; refuse one that has no quantised weights of pictures."""
     source = ModelFolder.open(model)
@@ -128,7 +135,7 @@ def split_records(
     count = max(1, round(recipe.held_out * len(records)))
     if len(records) - count < 2:
         raise PolyglanceError(
-            f"{recipe.captions} has {len(records)} pictures with captions, too few to train on:"
+            f"there are {len(records)} pictures with captions, too few to train on:"
             " add pictures or lower held_out"
         )
     drawn = np.random.default_rng(recipe.loop.seed).permutation(len(records))[:count]
