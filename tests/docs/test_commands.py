@@ -24,7 +24,8 @@ from polyglance.encoders import Encoder, load
 from polyglance.encoders.model_folder import DEFAULT_MODEL, ModelFolder
 
 RUN_HERE = ("docs/start.md", "README.md", "docs/index.md", "docs/metrics.md", "docs/search.md",
-            "docs/own-captions.md", "docs/data-formats.md", "docs/add-language.md")  # fmt: skip
+            "docs/own-captions.md", "docs/data-formats.md", "docs/add-language.md",
+            "docs/image-towers.md")  # fmt: skip
 """Pages whose commands and Python are run here, in this order, in one folder."""
 
 LONG = ("demo", "serve", "library", "reproduce")
@@ -58,6 +59,13 @@ ELSEWHERE = {
     "library trust": "tests/cli/test_library.py",
 }
 """Tests that run commands which are neither run here nor marked."""
+
+PYTHON_ELSEWHERE = {
+    "CONTRIBUTING.md": "tests/test_contributing.py",
+    "docs/integrations.md": "tests/integrations/conftest.py",
+    "docs/model-folders.md": "tests/encoders/test_hub_files.py",
+}
+"""Tests that run the Python of other pages."""
 
 COMMAND = typer.main.get_command(app)
 BLOCKS = all_blocks()
@@ -107,6 +115,14 @@ def test_commands_are_run_by_a_test_or_say_what_they_need() -> None:
         text = (ROOT / ELSEWHERE[name]).read_text(encoding="utf-8")
         last = name.split()[-1]
         assert f'"{last}"' in text or f"`{last}`" in text or f" {last} " in text, (name, line)
+
+
+def test_python_is_run_by_a_test_or_says_what_it_needs() -> None:
+    pages = {b.page for b in BLOCKS if b.language == "python" and not b.is_marked}
+    for page in sorted(pages - {*RUN_HERE}):
+        assert page in PYTHON_ELSEWHERE, f"{page}: no test is named for its Python, nor a need"
+        test = (ROOT / PYTHON_ELSEWHERE[page]).read_text(encoding="utf-8")
+        assert Path(page).name in test, f"{PYTHON_ELSEWHERE[page]} does not name {page}"
 
 
 def test_other_commands_are_of_known_programs() -> None:
@@ -185,3 +201,4 @@ def test_pages_work_from_top_to_bottom(home: Path) -> None:
     assert (home / "RUN" / "model" / "model.json").is_file()
     assert "<html" in (home / "compare.html").read_text(encoding="utf-8")
     assert (home / "sorted" / "Katze").is_dir()
+    assert load(str(home / "models" / "tiny"), threads=1).name == "tiny"

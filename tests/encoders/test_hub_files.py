@@ -18,6 +18,8 @@ from tokenizers import Tokenizer
 from transformers import AutoImageProcessor, AutoTokenizer
 from typer.testing import CliRunner
 
+import polyglance
+from helpers.doc_pages import ROOT, blocks
 from helpers.many_texts import many_texts
 from helpers.small_mmp import TEXTS, cosines
 from polyglance.cli import app
@@ -104,6 +106,29 @@ def test_transformers_tokenizer_and_image_processor_feed_the_graphs(
         [vectors] = image_graph.run(None, {"pixel_values": pixel_values})
         assert cosines(vectors, expected).min() > 0.999
     assert caplog.records == []  # transformers warns of folders that it finds strange
+
+
+def test_the_examples_of_the_page_run(
+    shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("models").mkdir()
+    Path("models/polyglance-small").symlink_to(shipped)
+    with Image.open(FOLDER / "beach.webp") as image:
+        image.convert("RGB").save("beach.jpg")
+    examples = [
+        block
+        for block in blocks(ROOT / "docs" / "model-folders.md")
+        if block.language == "python" and not block.is_marked
+    ]
+    model = polyglance.load(threads=1)
+    texts = model.encode_texts(["a dog", "ein Hund"])
+    names: dict[str, Any] = {}
+    for block in examples:
+        exec(compile(block.text, "docs/model-folders.md", "exec", dont_inherit=True), names)
+        assert cosines(np.array(names["vectors"]), texts).min() > 0.9999
+    assert len(examples) == 2
+    assert cosines(names["pictures"], model.encode_pictures(["beach.jpg"])).min() > 0.999
 
 
 def test_a_model_takes_no_options_of_runs(tmp_path: Path) -> None:

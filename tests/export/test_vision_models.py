@@ -27,7 +27,11 @@ from polyglance.export.convolutions import feature_map
 from polyglance.export.graph import GraphWriter
 from polyglance.export.inputs import pixels_input
 from polyglance.vision.backbone import open_backbone
-from polyglance.vision.transformers_backbone import TransformersBackbone, TransformersNetwork
+from polyglance.vision.transformers_backbone import (
+    TransformersBackbone,
+    TransformersNetwork,
+    save_tower,
+)
 
 
 def rounded(network: TransformersNetwork) -> TransformersNetwork:
@@ -70,6 +74,20 @@ def test_an_exported_tower_computes_as_torch_does(kind: str, tmp_path: Path) -> 
     whole = backbone.feature_map(pixels).permute(0, 3, 1, 2).numpy()
     assert cosines(whole.reshape(3, -1), exported.reshape(3, -1)).min() > 0.9999
     assert cosines(whole.reshape(3, -1)[:2], whole.reshape(3, -1)[1:]).max() < 0.9999
+
+
+def test_a_tower_is_saved_and_opened_without_a_word(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source = save_tower_folder("vit", tmp_path / "vit")
+    capfd.readouterr()
+    backbone = open_backbone(str(source), size=64)
+    assert isinstance(backbone, TransformersBackbone)
+    save_tower(backbone, tmp_path / "saved")  # without the pooler, which transformers misses
+    pixels = np.zeros((1, 64, 64, 3), dtype=np.uint8)
+    again = open_backbone(str(tmp_path / "saved"), size=64)
+    assert torch.equal(again.feature_map(pixels), backbone.feature_map(pixels))
+    assert capfd.readouterr() == ("", "")
 
 
 def test_what_is_no_tower_is_refused(tmp_path: Path) -> None:

@@ -161,14 +161,16 @@ def _open_tower(folder: Path) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Let transformers show no progress bars, which would mix with our own."""
+    """Let transformers show no progress bars, nor a report of weights, which we check ourselves."""
     from transformers.utils import logging as untyped
 
     logging: Any = untyped
-    shown = logging.is_progress_bar_enabled()
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(verbosity)
         if shown:
             logging.enable_progress_bar()
