@@ -24,6 +24,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 from tools import site_pages
+from tools.public_modules import public_modules
 
 ROOT = Path(__file__).parent.parent
 COPIES = {
@@ -66,7 +67,7 @@ def on_config(config: Any) -> Any:
 
 
 def _api_navigation() -> list[Any]:
-    groups = site_pages.public_modules(ROOT).items()
+    groups = public_modules(ROOT).items()
     return [
         "api/index.md",
         *({heading: [{name: f"api/{name}.md"} for name in names]} for heading, names in groups),

@@ -12,77 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-MODULES = {
-    "Everyday use": {
-        "polyglance": "load models, open libraries",
-        "polyglance.search.library": "libraries of pictures and clips",
-        "polyglance.search.results": "hits, and what a search returns",
-        "polyglance.search.query_syntax": "weights in queries",
-        "polyglance.search.classification": "sorting by labels",
-        "polyglance.search.reranking": "your own re-ranker",
-        "polyglance.cross_encoders": "score, explain and answer with a trained UC2 or M3P",
-        "polyglance.encoders": "dual encoders, and the protocol of your own",
-        "polyglance.encoders.torch_encoder": "wrap a torch model",
-        "polyglance.encoders.stored_features": "clips by features of a video network",
-        "polyglance.encoders.translated_queries": "queries together with their translations",
-        "polyglance.vision.limited_decoding": "limits on files from others",
-        "polyglance.demo.photographs": "the included photographs",
-        "polyglance.errors": "what is raised for a mistake that a user can make",
-    },
-    "Data": {
-        "polyglance.records": "records and manifests",
-        "polyglance.languages": "language codes and names",
-        "polyglance.data.readers": "datasets in their published formats",
-        "polyglance.data.import_dataset": "converting datasets to manifests",
-        "polyglance.data.machine_captions": "telling translations from captions by people",
-        "polyglance.data.translate": "translating manifests",
-        "polyglance.data.toy": "a toy dataset in eight languages",
-        "polyglance.text": "tokenizers",
-        "polyglance.text.alignment": "word alignment",
-        "polyglance.text.translation": "translators",
-        "polyglance.text.translation.translators": "the protocol of your own translator",
-        "polyglance.text.spelling": "correction of typing mistakes",
-        "polyglance.weights": "pretrained weights by name",
-    },
-    "Evaluation": {
-        "polyglance.evaluation.retrieval": "ranks and recalls",
-        "polyglance.evaluation.encoders": "an encoder on a manifest",
-        "polyglance.evaluation.embeddings": "embeddings on disk",
-        "polyglance.evaluation.results": "results files",
-        "polyglance.evaluation.report": "tables in documents",
-        "polyglance.evaluation.statistics": "paired comparisons",
-        "polyglance.evaluation.answers": "answers to questions",
-        "polyglance.evaluation.comparison": "models side by side",
-        "polyglance.evaluation.comparison_data": "captioned pictures to compare on",
-        "polyglance.evaluation.comparison_models": "models to compare",
-        "polyglance.reproduce.queries": "ranks of a reproduced table",
-    },
-    "Models and training": {
-        "polyglance.models.smalr": "SMALR",
-        "polyglance.models.consistency": "SMALR's cross-lingual consistency",
-        "polyglance.models.m3p": "M3P",
-        "polyglance.models.uc2": "UC2",
-        "polyglance.models.mmp": "MMP",
-        "polyglance.models.vqa": "question answering",
-        "polyglance.models.m3p_checkpoints": "published checkpoints of M3P",
-        "polyglance.models.uc2_checkpoints": "published checkpoints of UC2",
-        "polyglance.objectives.nce": "noise-contrastive estimation",
-        "polyglance.objectives.triplet": "triplets",
-        "polyglance.objectives.masked_language": "masked language modelling",
-        "polyglance.objectives.masked_regions": "masked regions",
-        "polyglance.objectives.matching": "image-text matching",
-        "polyglance.objectives.co_masking": "masking of aligned words",
-        "polyglance.recipes": "recipes",
-        "polyglance.recipes.smalr.config": "settings of SMALR",
-        "polyglance.recipes.m3p.config": "settings of M3P",
-        "polyglance.recipes.uc2.config": "settings of UC2",
-        "polyglance.recipes.mmp.config": "settings of MMP",
-        "polyglance.recipes.fine_tune.config": "settings of fine-tuning",
-        "polyglance.training.loop": "the training loop",
-        "polyglance.export.to_torch": "exported models back in torch",
-    },
-}
-"""The public modules with a word on each; a package counts with what its ``__all__`` names."""
+from tools.public_modules import RULE, public_modules
 
 INHERITING = ("polyglance.search.library", "polyglance.search.results")
 """Modules whose classes are shown with what they inherit."""
@@ -105,21 +35,9 @@ def generated_pages(root: Path) -> dict[str, str]:
     }
 
 
-def public_modules(root: Path) -> dict[str, dict[str, str]]:
-    """Return the public modules by heading; each integration is one."""
-    integrations = sorted((root / "src/polyglance/integrations").glob("[a-z]*.py"))
-    names = {f"polyglance.integrations.{path.stem}": path.stem for path in integrations}
-    return {**MODULES, **({"Integrations": names} if names else {})}
-
-
 def api_pages(root: Path) -> Iterator[tuple[str, str]]:
     """Yield the overview and a page for each public module."""
-    lines = [
-        "# Python API",
-        "",
-        "What is on these pages is public: it is documented and tested, and a change that breaks"
-        " it is named in the [changes](../changelog.md). Everything else may change.",
-    ]
+    lines = ["# Python API", "", RULE]
     for heading, modules in public_modules(root).items():
         lines += ["", f"## {heading}", "", "| module | what it is for |", "|---|---|"]
         for name, what in modules.items():

@@ -56,9 +56,7 @@ def find_captions(source: Path) -> tuple[str, Path]:
     return (MANIFEST, manifests[0]) if manifests else ("captioned-folder", source)
 
 
-def read_captioned_pictures(
-    source: Path, language: str | None = None
-) -> tuple[list[Record], Path]:
+def read_captioned_pictures(source: Path, language: str | None = None) -> tuple[list[Record], Path]:
     """Read a manifest, an imagefolder, or a folder of pictures with text files.
 
     Args:
