@@ -208,8 +208,9 @@ def notebook_page(path: Path) -> str:
             parts += [_output(output) for output in cell["outputs"]]
         if number == 0:
             parts.append(
-                f"*This page is a notebook: [download it]({path.name}) and run it in Jupyter."
-                " The tests run it, too.*"
+                f"*This page is a notebook: [download it]({path.name}) and run it in Jupyter"
+                " (`pip install notebook`, in the environment of Polyglance). The tests run it,"
+                " too.*"
             )
     return "\n\n".join(part for part in parts if part) + "\n"
 

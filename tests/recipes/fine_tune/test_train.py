@@ -22,6 +22,7 @@ from polyglance.recipes.fine_tune.train import (
     captions_of,
     interpolate,
     open_vocabulary,
+    read_pictures,
     trainable,
 )
 from polyglance.records import Record, read_manifest, write_manifest
@@ -120,10 +121,31 @@ def test_a_folder_without_captions_jsonl_is_read_in_its_own_layout(
         open_recipe("fine-tune", [f"model={folder / 'small'}"]).train(tmp_path, tmp_path / "run")
 
 
+def test_pictures_that_cannot_be_read_are_named_and_left_out(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    names = ["0.png", "broken.png", "1.png", *(f"gone{number}.png" for number in range(11))]
+    for name in ("0.png", "1.png"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    records = [Record(image=name, captions={"en": (name,)}) for name in names]
+    kept, pixels = read_pictures(records, tmp_path, 32)
+    assert [record.image for record in kept] == ["0.png", "1.png"]
+    assert pixels.shape == (2, 32, 32, 3)
+    assert pixels[0, 0, 0].tolist() == [255, 0, 0]  # red, and the next is green
+    assert pixels[1, 0, 0].tolist() == [0, 128, 0]
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 11
+    assert "broken.png" in lines[0]
+    assert lines[-1] == "left out: 2 more pictures"
+    assert read_pictures(records[1:2], tmp_path, 32)[0] == []
+
+
 def test_too_few_pictures_and_other_models_are_refused(folder: Path, tmp_path: Path) -> None:
     write_manifest(tmp_path / "captions.jsonl", [Record(image="1.png", captions={"en": ("a",)})])
+    (tmp_path / "1.png").write_bytes((folder / "1.png").read_bytes())
     recipe = open_recipe("fine-tune", [f"model={folder / 'small'}"])
-    with pytest.raises(PolyglanceError, match="1 pictures with captions, too few to train on"):
+    with pytest.raises(PolyglanceError, match=r"1 of the pictures .* too few to train on"):
         recipe.train(tmp_path, tmp_path / "run")
     with pytest.raises(PolyglanceError, match=r"held_out is 1\.5: give a share"):
         open_recipe("fine-tune", ["held_out=1.5"])

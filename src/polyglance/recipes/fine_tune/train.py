@@ -9,16 +9,19 @@ teach (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models").
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from polyglance.batches.inputs import PixelTable, read_pixels
+from polyglance.batches.inputs import PixelTable
 from polyglance.data.captioned_pictures import read_captioned_pictures
 from polyglance.data.captions import CaptionTable
 from polyglance.encoders.model_folder import VOCABULARY, ImagePreprocessing, ModelFolder
@@ -37,10 +40,13 @@ from polyglance.text.huggingface import FastTokenizer
 from polyglance.training.distributed import rank
 from polyglance.training.loop import train_loop
 from polyglance.training.mixture import Mixture
+from polyglance.vision.pictures import PictureError, read_square
 from polyglance.weights.unigram import xlmr_tokenizer
 
 HELD_OUT = "held-out.jsonl"
 """Manifest in the run folder of the pictures that were not trained on."""
+_MAX_NAMED = 10
+"""Unreadable pictures that are named; the others are counted."""
 
 
 def train(recipe: FineTuneRecipe, data: Path, run: Path, *, device: str = "cpu") -> dict[str, Any]:
@@ -59,12 +65,17 @@ def train(recipe: FineTuneRecipe, data: Path, run: Path, *, device: str = "cpu")
     source = open_source(recipe.model)
     records, folder = read_captioned_pictures(captions_of(recipe, data))
     records = [record for record in records if record.image and record.captions]
-    training, held_out = split_records(records, recipe)
+    preprocessing = source.description.pictures
+    assert isinstance(preprocessing, ImagePreprocessing)
+    records, pixels = read_pictures(records, folder, preprocessing.size)
+    numbers = split_records(len(records), recipe)
+    training, held_out = ([records[number] for number in part] for part in numbers)
     model = load_quantised(source).to(device)
     model.image_backbone.requires_grad_(recipe.backbone_lr_multiplier > 0)
     tokenizer = open_vocabulary(source)
     examples, tests = (
-        load_split(part, folder, model, source, tokenizer, recipe) for part in (training, held_out)
+        load_split(part, pixels[chosen], model, preprocessing, tokenizer, recipe)
+        for part, chosen in zip((training, held_out), numbers, strict=True)
     )
     task = MMPTask(
         model,
@@ -128,48 +139,73 @@ def open_vocabulary(source: ModelFolder) -> FastTokenizer:
     return FastTokenizer(xlmr_tokenizer(pieces, vocabulary.charsmap))
 
 
-def split_records(
-    records: Sequence[Record], recipe: FineTuneRecipe
-) -> tuple[list[Record], list[Record]]:
-    """Return the records to train on and those held out, drawn by the recipe's seed."""
-    count = max(1, round(recipe.held_out * len(records)))
-    if len(records) - count < 2:
-        raise PolyglanceError(
-            f"there are {len(records)} pictures with captions, too few to train on:"
-            " add pictures or lower held_out"
-        )
-    drawn = np.random.default_rng(recipe.loop.seed).permutation(len(records))[:count]
-    chosen = set(drawn.tolist())
-    return (
-        [record for number, record in enumerate(records) if number not in chosen],
-        [records[number] for number in sorted(chosen)],
-    )
-
-
-def load_split(
-    records: Sequence[Record],
-    folder: Path,
-    model: MMP,
-    source: ModelFolder,
-    tokenizer: FastTokenizer,
-    recipe: FineTuneRecipe,
-) -> RetrievalSplit:
-    """Read pictures to the model's device, and captions as sub-words.
+def read_pictures(
+    records: Sequence[Record], folder: Path, size: int
+) -> tuple[list[Record], Tensor]:
+    """Read the pictures of records; those that cannot be read are named and left out.
 
     Args:
         records: The pictures and captions.
         folder: Of the pictures.
+        size: Side of the squares.
+
+    Returns:
+        The records left, and their pixels, uint8 ``(n, size, size, RGB)``.
+    """
+
+    def read(record: Record) -> NDArray[np.uint8] | PictureError:
+        try:
+            return read_square(folder / str(record.image), size).pixels
+        except PictureError as error:
+            return error
+
+    with ThreadPoolExecutor() as pool:
+        read_all = list(zip(records, pool.map(read, records), strict=True))
+    errors = [result for _, result in read_all if isinstance(result, PictureError)]
+    if rank() == 0:
+        for error in errors[:_MAX_NAMED]:
+            print(f"left out: {error}", file=sys.stderr)
+        if len(errors) > _MAX_NAMED:
+            print(f"left out: {len(errors) - _MAX_NAMED:,} more pictures", file=sys.stderr)
+    good = [(r, result) for r, result in read_all if not isinstance(result, PictureError)]
+    squares = np.array([pixels for _, pixels in good], dtype=np.uint8)
+    return [record for record, _ in good], torch.from_numpy(squares)
+
+
+def split_records(count: int, recipe: FineTuneRecipe) -> tuple[list[int], list[int]]:
+    """Return the numbers of the records to train on and held out, drawn by the recipe's seed."""
+    held_out = max(1, round(recipe.held_out * count))
+    if count - held_out < 2:
+        raise PolyglanceError(
+            f"{count} of the pictures with captions can be read, too few to train on:"
+            " add pictures or lower held_out"
+        )
+    drawn = np.random.default_rng(recipe.loop.seed).permutation(count)[:held_out]
+    chosen = set(drawn.tolist())
+    return [number for number in range(count) if number not in chosen], sorted(chosen)
+
+
+def load_split(
+    records: Sequence[Record],
+    pixels: Tensor,
+    model: MMP,
+    preprocessing: ImagePreprocessing,
+    tokenizer: FastTokenizer,
+    recipe: FineTuneRecipe,
+) -> RetrievalSplit:
+    """Put pictures on the model's device, and captions as sub-words.
+
+    Args:
+        records: The pictures and captions.
+        pixels: Of the pictures, uint8 ``(n, size, size, RGB)``.
         model: Encodes them.
-        source: The model's folder, for how it takes pictures.
+        preprocessing: How the model takes pictures.
         tokenizer: Of the model.
         recipe: The settings.
     """
-    preprocessing = source.description.pictures
-    assert isinstance(preprocessing, ImagePreprocessing)
     captions = CaptionTable.build(
         records, tokenizer, languages=recipe.languages, max_tokens=recipe.max_text_tokens
     )
-    pixels = read_pixels([folder / str(record.image) for record in records], preprocessing.size)
     table = PixelTable(
         pixels,
         model.get_submodule(BACKBONE_MODULE),
