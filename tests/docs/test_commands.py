@@ -24,8 +24,8 @@ from polyglance.encoders import Encoder, load
 from polyglance.encoders.model_folder import DEFAULT_MODEL, ModelFolder
 
 RUN_HERE = ("docs/start.md", "README.md", "docs/index.md", "docs/metrics.md", "docs/search.md",
-            "docs/own-captions.md", "docs/data-formats.md", "docs/add-language.md",
-            "docs/image-towers.md")  # fmt: skip
+            "docs/own-captions.md", "docs/compare.md", "docs/data-formats.md",
+            "docs/add-language.md", "docs/image-towers.md")  # fmt: skip
 """Pages whose commands and Python are run here, in this order, in one folder."""
 
 LONG = ("demo", "serve", "library", "reproduce")
