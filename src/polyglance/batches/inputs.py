@@ -182,6 +182,10 @@ class ImagePixels(ABC):
         return self.mean.device
 
     @abstractmethod
+    def read(self, items: Indices) -> Tensor:
+        """Return the pixels of whole images, uint8 ``(n, height, width, RGB)``."""
+
+    @abstractmethod
     def select(self, items: Indices, draws: ItemDraws | None) -> VisualBatch:
         """Choose crops and mirroring of images, on the CPU; whole images without draws."""
 
@@ -195,14 +199,24 @@ class ImagePixels(ABC):
         other.network = network
         return other
 
-    def encode_pixels(self, pixels: Tensor, crops: Tensor | None) -> tuple[Tensor, Packing]:
-        """Encode uint8 ``(n, height, width, RGB)``, through transforms ``(n, 2, 3)`` if given."""
+    def encode_pixels(
+        self, pixels: Tensor, crops: Tensor | None, *, size: int | None = None
+    ) -> tuple[Tensor, Packing]:
+        """Encode images.
+
+        Args:
+            pixels: uint8 ``(n, height, width, RGB)``.
+            crops: Affine transforms ``(n, 2, 3)``; None for whole images.
+            size: Pixels per side to scale images to; None for their own.
+        """
         device = self.device
         pixels = to_device(pixels, device).float()
         pixels = ((pixels - self.mean) / self.std).permute(0, 3, 1, 2)
         if crops is not None:
             grid = F.affine_grid(to_device(crops, device), list(pixels.shape), align_corners=False)
             pixels = F.grid_sample(pixels, grid, padding_mode="reflection", align_corners=False)
+        if size is not None and size != pixels.shape[-1]:
+            pixels = F.interpolate(pixels, (size, size), mode="bicubic", antialias=True)
         cells = self.network(pixels.contiguous(memory_format=torch.channels_last))
         cells = cells.flatten(2).transpose(1, 2)
         rows = torch.cat([cells.mean(1, keepdim=True), cells], dim=1)
@@ -266,6 +280,10 @@ class PixelTable(ImagePixels):
 
     def __len__(self) -> int:
         return len(self.pixels)
+
+    def read(self, items: Indices) -> Tensor:
+        """Gather the pixels of images, on the device."""
+        return self.pixels[torch.from_numpy(items).to(self.pixels.device)]
 
     def select(self, items: Indices, draws: ItemDraws | None) -> PixelBatch:
         """Choose crops and mirroring of images, on the CPU; whole images without draws."""

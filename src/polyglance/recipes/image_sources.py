@@ -32,6 +32,8 @@ from polyglance.vision.decoding import DecodePool, Source, default_workers
 from polyglance.vision.shard_files import CACHE_BYTES
 
 _DEFAULT_WINDOW_GB = 2.0
+_MANY_IMAGES = 10_000
+"""From so many on, images are decoded by processes instead of threads."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,12 @@ def place_pixels(
     network = backbone.network, backbone.mean, backbone.std
     total, free = pixels_size(len(sources), size), _free_memory(torch.device(device))
     if config is None or (total <= config.pixels_memory * 1e9 and total <= free / 2):
-        pixels = read_pixels(sources, size)
+        # Threads share one interpreter, which 16 cores wait for; processes take seconds to start.
+        pixels = (
+            torch.from_numpy(config.open_pool().squares(sources, size))
+            if config is not None and len(sources) >= _MANY_IMAGES
+            else read_pixels(sources, size)
+        )
         return PixelTable(pixels, *network, min_crop_area=min_crop_area, device=device)
     pool = config.open_pool()
     if rank() == 0:

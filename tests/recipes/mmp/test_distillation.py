@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.steps import losses_of
@@ -21,6 +22,7 @@ from polyglance.models.mmp import MMP
 from polyglance.nn.compression import compress
 from polyglance.nn.packing import Packing
 from polyglance.objectives.draws import ItemDraws
+from polyglance.recipes.mmp.compression import mean_view_vectors
 from polyglance.recipes.mmp.tasks import EmbeddingDistillationTask
 from polyglance.training.mixture import item_draws
 
@@ -186,3 +188,41 @@ def test_compressed_student_approaches_the_teacher(setup: Distillation) -> None:
     assert after["sentences"] < 0.7 * before["sentences"]
     assert before["images"] > 0.02
     assert after["images"] < 0.4 * before["images"]
+
+
+def test_mean_vector_of_views_is_that_of_each_view_by_itself(setup: Distillation) -> None:
+    model, table = setup.teacher.model, setup.pictures
+    side = table.pixels.shape[1]
+    found = mean_view_vectors(model, table, (side, 2 * side))
+    for number in (0, 7, 39):
+        picture = table.pixels[number].float().permute(2, 0, 1)[None]
+        views = []
+        for size in (side, 2 * side):
+            larger = F.interpolate(picture, (size, size), mode="bicubic", antialias=True)
+            for view in (larger, larger.flip(3)):
+                with torch.no_grad():
+                    cells = table.network((view - 127.5) / 127.5).flatten(2)[0].T
+                    rows = torch.cat([cells.mean(0, keepdim=True), cells])
+                    views.append(model.encode_visual(rows, Packing.of([len(rows)]))[0])
+        mean = torch.stack(views).sum(0)
+        assert torch.allclose(found[number], mean / mean.norm(), atol=1e-5)
+    one_view = mean_view_vectors(model, table, (side,))
+    assert (1 - (found * one_view).sum(1)).mean() > 1e-4  # sizes differ
+
+
+def test_vectors_given_are_the_targets_of_their_images(setup: Distillation) -> None:
+    targets = F.normalize(torch.randn(40, setup.student.config.width), dim=1)
+    pairs = [(setup.pictures.with_network(setup.backbone), targets)]
+    task = EmbeddingDistillationTask(
+        setup.student, setup.teacher.model, [setup.sentences], pairs, batch=10
+    )
+    found = as_floats(losses_of(task, np.random.default_rng(3)))["images"]
+    generator = np.random.default_rng(3)
+    generator.choice(len(setup.sentences), 10, replace=False)
+    item_draws(generator, 10)
+    items, draws = generator.choice(40, 10, replace=False), item_draws(generator, 10)
+    with torch.no_grad():
+        rows = setup.pictures.with_network(setup.backbone).rows(items, draws)
+        vectors = setup.student.encode_visual(*rows)
+    expected = 1 - mean_cosine(list(vectors), list(targets[torch.from_numpy(items)]))
+    assert found == pytest.approx(expected, abs=1e-6)

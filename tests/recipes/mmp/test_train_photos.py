@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,13 @@ from polyglance.recipes.mmp.config import (
     TextCorpus,
 )
 from polyglance.recipes.mmp.photo_data import image_order, load_photo_data
+from polyglance.recipes.mmp.tasks import MMPTask
 from polyglance.recipes.mmp.train_photos import build_model, build_tasks, open_backbone, train
 from polyglance.records import Record, write_manifest
 from polyglance.text import open_tokenizer
 from polyglance.training.loop import LoopConfig
 from polyglance.vision.backbone import open_backbone as open_image_backbone_by_name
+from polyglance.vision.decoding import DecodePool
 from polyglance.vision.pictures import read_square
 
 SHADES = {"none": 0, "some": 120, "much": 250}
@@ -290,6 +293,53 @@ def test_extra_captions_are_used_for_training_only(recipe: MMPPhotoRecipe, data:
     lacking = replace(richer, image_corpora=(replace(first, extra_captions="enriched/none.jsonl"),))
     with pytest.raises(PolyglanceError, match=r"none\.jsonl: no such manifest; 'polyglance data"):
         load_photo_data(lacking, data, backbone, "cpu")
+
+
+def test_languages_are_drawn_as_often_as_their_weights_say(
+    recipe: MMPPhotoRecipe, data: Path
+) -> None:
+    one_caption = replace(recipe.image_corpora[0], captions_per_image=1, batch=27)
+    drawn: Counter[str] = Counter()
+    heavy = replace(one_caption, language_weights={"en": 4.0})
+    weighted = replace(recipe, image_corpora=(heavy,), text_corpora=())
+    backbone = open_backbone(weighted, "cpu")
+    photos = load_photo_data(weighted, data, backbone, "cpu")
+    ((_, task, _), *_) = build_tasks(
+        weighted, photos, build_model(weighted, backbone, "cpu"), backbone
+    )
+    assert isinstance(task, MMPTask)
+    german = set(photos.tokenizer.encode("viel etwas kein blau gruen rot"))
+    generator = np.random.default_rng(0)
+    for _ in range(40):
+        (text,) = task.sample(generator).captions
+        starts = text.packing.cu_seqlens.tolist()
+        for start, end in pairwise(starts):
+            words = text.ids[start:end].tolist()
+            drawn["de" if len(german & set(words)) > len(words) / 2 else "en"] += 1
+    # 1,080 draws of a share of 0.8: the standard error is 0.012.
+    assert drawn["en"] / drawn.total() == pytest.approx(0.8, abs=0.05)
+    with pytest.raises(PolyglanceError, match="language_weights"):
+        replace(one_caption, language_weights={"en": 0.0})
+
+
+def test_many_images_are_decoded_by_processes(
+    recipe: MMPPhotoRecipe, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = []
+    for many in (28, 27):
+        monkeypatch.setattr("polyglance.recipes.image_sources._MANY_IMAGES", many)
+        streaming = PixelStreaming(decode_workers=1)
+        photos = load_photo_data(
+            replace(recipe, streaming=streaming), data, open_backbone(recipe, "cpu"), "cpu"
+        )
+        (table, *_) = photos.pixel_tables
+        assert isinstance(table, PixelTable)
+        tables.append(table.pixels)
+    assert torch.equal(*tables)
+    monkeypatch.setattr("polyglance.recipes.image_sources._MANY_IMAGES", 27)
+    monkeypatch.setattr(DecodePool, "squares", None)  # and it is this pool that decodes
+    with pytest.raises(TypeError):
+        load_photo_data(recipe, data, open_backbone(recipe, "cpu"), "cpu")
 
 
 def test_names_of_labels_are_learned_also_from_images_without_captions(

@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -24,6 +25,9 @@ from polyglance.training.distributed import rank
 from polyglance.training.loop import LoopConfig, train_loop
 from polyglance.training.mixture import Mixture
 from polyglance.weights.unigram import SPECIALS
+
+_VIEW_BATCH = 256
+"""Images whose views are encoded at a time."""
 
 
 def require_compressible(model: MMP, compression: CompressionConfig) -> None:
@@ -82,13 +86,17 @@ def compress_and_distil(
         save_every=0,
         validate_every=max(1, compression.steps // 2),
     )
-    task = EmbeddingDistillationTask(
-        student,
-        teacher,
-        sentences,
-        [(table.with_network(backbone), table) for table in images],
-        batch=compression.batch,
-    )
+    teacher.eval()
+    pairs: list[tuple[ImagePixels, ImagePixels | Tensor]] = []
+    for table in images:
+        own = table.with_network(backbone)
+        if not compression.view_sizes:
+            pairs.append((own, table))
+            continue
+        own.min_crop_area = compression.min_crop_area
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+            pairs.append((own, mean_view_vectors(teacher, table, compression.view_sizes)))
+    task = EmbeddingDistillationTask(student, teacher, sentences, pairs, batch=compression.batch)
     train_loop(
         student,
         Mixture({"distillation": task}),
@@ -97,6 +105,30 @@ def compress_and_distil(
         validate=lambda: validate(student, backbone),
     )
     return student, backbone
+
+
+@torch.no_grad()
+def mean_view_vectors(model: MMP, images: ImagePixels, sizes: Sequence[int]) -> Tensor:
+    """Return the mean vector of each whole image over sizes and their mirror images.
+
+    Args:
+        model: The model, switched to evaluation.
+        images: Through its backbone.
+        sizes: Pixels per side of the views.
+
+    Returns:
+        Unit vectors ``(images, width)`` on the CPU.
+    """
+    means = []
+    for start in range(0, len(images), _VIEW_BATCH):
+        pixels = images.read(np.arange(start, min(start + _VIEW_BATCH, len(images))))
+        views = [
+            model.encode_visual(*images.encode_pixels(view, None, size=size)).float()
+            for size in sizes
+            for view in (pixels, pixels.flip(2))
+        ]
+        means.append(F.normalize(torch.stack(views).sum(0), dim=1).cpu())
+    return torch.cat(means)
 
 
 def token_frequency(sentences: Sequence[CaptionTable], vocab_size: int) -> Tensor:

@@ -141,6 +141,9 @@ class ImageCorpus:
     """A manifest of the same images with further captions to train on."""
     languages: tuple[str, ...] | None = None
     """None for all."""
+    language_weights: dict[str, float] = field(default_factory=dict)
+    """How often captions in a language are drawn where those in others are drawn once, such as
+    ``{en: 4}``."""
     batch: int = 512
     captions_per_image: int = 2
     weight: float = 1.0
@@ -150,6 +153,12 @@ class ImageCorpus:
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 1, "1 or more", "batch", "captions_per_image")
         validate_fields(self, lambda value: value > 0, _WEIGHT, "weight")
+        validate_fields(
+            self,
+            lambda weights: all(weight > 0 for weight in weights.values()),
+            "numbers above 0; leave a language out with languages",
+            "language_weights",
+        )
 
 
 @dataclass(frozen=True)
@@ -219,6 +228,12 @@ class CompressionConfig:
     steps: int = 400
     learning_rate: float = 3e-4
     batch: int = 512
+    view_sizes: tuple[int, ...] = ()
+    """Sides in pixels at which the teacher sees each whole image, as it is and mirrored: the
+    small model learns the mean vector of these views from one view. Empty for the teacher's
+    vector of the same crop."""
+    min_crop_area: float = 0.8
+    """Smallest share of an image that the small model sees where ``view_sizes`` are given."""
 
 
 @dataclass(frozen=True)

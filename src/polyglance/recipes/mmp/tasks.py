@@ -289,7 +289,7 @@ class DistillationBatch(Batch):
     """Sentences of each text corpus; images of each image corpus, for student and teacher."""
 
     sentences: list[Text]
-    images: list[tuple[VisualBatch, VisualBatch]]
+    images: list[tuple[VisualBatch, VisualBatch | Tensor]]
 
 
 class EmbeddingDistillationTask:
@@ -304,7 +304,7 @@ class EmbeddingDistillationTask:
         student: MMP,
         teacher: MMP,
         sentences: Sequence[CaptionTable],
-        images: Sequence[tuple[VisualTable, VisualTable]],
+        images: Sequence[tuple[VisualTable, VisualTable | Tensor]],
         *,
         batch: int,
     ) -> None:
@@ -314,7 +314,8 @@ class EmbeddingDistillationTask:
             student: The model to train.
             teacher: The model to distil.
             sentences: Text corpora.
-            images: Image corpora, each twice: through the student's and the teacher's backbone.
+            images: Image corpora through the student's backbone, each with the same images
+                through the teacher's or with the teacher's vectors of them, on the CPU.
             batch: Sentences and images drawn from each corpus in a step.
         """
         self.student, self.teacher = student, teacher.eval().requires_grad_(False)
@@ -326,12 +327,16 @@ class EmbeddingDistillationTask:
         for table in self.sentences:
             rows, _ = self._draw(len(table), generator)
             sentences.append(pack_captions(table, rows))
-        images = []
+        images: list[tuple[VisualBatch, VisualBatch | Tensor]] = []
         for student_table, teacher_table in self.images:
             items, draws = self._draw(len(student_table), generator)
-            # The same draws give both the same crops and mirroring.
-            pair = student_table.select(items, draws), teacher_table.select(items, draws)
-            images.append(pair)
+            target = (
+                teacher_table[torch.from_numpy(items)]
+                if isinstance(teacher_table, Tensor)
+                # The same draws give both the same crops and mirroring.
+                else teacher_table.select(items, draws)
+            )
+            images.append((student_table.select(items, draws), target))
         return DistillationBatch(sentences, images)
 
     def losses(self, batch: DistillationBatch) -> dict[str, Tensor]:
@@ -344,8 +349,11 @@ class EmbeddingDistillationTask:
             sentences.append(_distance(self.student.encode_text(text.ids, text.packing), target))
         images = []
         for of_student, of_teacher in batch.images:
-            with torch.no_grad():
-                target = self.teacher.encode_visual(*of_teacher.load())
+            if isinstance(of_teacher, Tensor):
+                target = of_teacher
+            else:
+                with torch.no_grad():
+                    target = self.teacher.encode_visual(*of_teacher.load())
             images.append(_distance(self.student.encode_visual(*of_student.load()), target))
         return {
             "sentences": torch.stack(sentences).mean(),

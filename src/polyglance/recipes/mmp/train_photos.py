@@ -148,6 +148,9 @@ def build_tasks(
             objective,
             batch=corpus.batch,
             captions_per_image=corpus.captions_per_image,
+            weights={
+                code: corpus.language_weights.get(code, 1.0) for code in captions.language_codes
+            },
             streaming=image_order(recipe, corpus, pixels),
         )
         tasks.append((corpus_name(corpus.manifest), task, corpus.weight))
