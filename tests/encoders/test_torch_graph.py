@@ -12,7 +12,7 @@ import polyglance
 from helpers.small_mmp import TEXTS, cosines
 from helpers.small_smalr import export, word_model
 from polyglance.demo.photographs import photographs
-from polyglance.encoders import onnx_encoder
+from polyglance.encoders import sessions
 from polyglance.encoders.model_folder import ModelFolder
 from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.errors import PolyglanceError
@@ -58,7 +58,7 @@ def test_cuda_is_onnx_runtime_s_where_it_has_it(monkeypatch: pytest.MonkeyPatch)
     encoder = polyglance.load(device="cuda:1")
     assert isinstance(encoder, OnnxEncoder)
     assert encoder.runtime == "onnxruntime"
-    assert onnx_encoder._providers("cuda:1") == [
+    assert sessions.providers_for("cuda:1") == [
         ("CUDAExecutionProvider", {"device_id": "1"}),
         "CPUExecutionProvider",
     ]

@@ -38,7 +38,7 @@ def ask(
 ) -> None:
     """Ask a question about a picture; print answers with their probabilities."""
     from polyglance.cross_encoders.vqa import VQA
-    from polyglance.cross_encoders.words import last_word_read
+    from polyglance.text.sentence_words import last_word_read
 
     vqa = VQA.open(model, device=device)
     if not any(map(str.isalnum, question)):

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from polyglance.cross_encoders.explain import Attribution, Explainer
+from polyglance.cross_encoders.explain import Explainer
 from polyglance.cross_encoders.model_folder import CONFIG, system_of
 from polyglance.cross_encoders.rerank import CrossEncoderReranker
-from polyglance.cross_encoders.vqa import VQA, Answer
+from polyglance.cross_encoders.vqa import VQA
 from polyglance.encoders import Picture
+from polyglance.encoders.answers import Answer
+from polyglance.encoders.attribution import Attribution
 from polyglance.encoders.inputs import as_list, picture_from_memory
 from polyglance.errors import PolyglanceError
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from polyglance.cross_encoders.object_tags import append_tags
 from polyglance.cross_encoders.regions import ImageBackboneConfig, encode_regions
 from polyglance.cross_encoders.rerank import language_tensor
 from polyglance.cross_encoders.vqa import VQA
-from polyglance.cross_encoders.words import last_word_read, split_words
+from polyglance.encoders.attribution import Attribution, Method
 from polyglance.errors import PolyglanceError
 from polyglance.languages import is_spaceless, normalise_language
 from polyglance.models.attribution import (
@@ -35,31 +35,14 @@ from polyglance.models.cross_encoder import CrossEncoderModel
 from polyglance.nn.packed_pairs import Text
 from polyglance.nn.packing import Packing
 from polyglance.text import Tokenizer
+from polyglance.text.sentence_words import last_word_read, split_words
 from polyglance.utils.progress import progress
 from polyglance.vision.torch_backbone import TorchBackbone
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-Method = Literal["relevance", "attention"]
 _TRAIN = "train one with 'polyglance train uc2-flickr8k --data DATA --out RUN' and give --model RUN"
-
-
-@dataclass(frozen=True, eq=False)
-class Attribution:
-    """The words of a sentence and the parts of an image that each uses."""
-
-    language: str | None
-    words: Sequence[str]
-    heatmaps: NDArray[np.float32]
-    """``(words, rows, columns)``: each cell's contribution to each word; 0 for cells that
-    contribute nothing or speak against the word."""
-    method: Method = "relevance"
-    """The method that was used, which may differ from the one asked for."""
-    truncated_after: str | None = None
-    """The last word that the model reads, of a sentence that is too long for it."""
-    language_unknown: bool = False
-    """Whether the model has language embeddings but none was used, for lack of the language."""
 
 
 class Explainer:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from polyglance.cross_encoders.model_folder import (
@@ -31,6 +29,7 @@ from polyglance.cross_encoders.regions import (
     encode_regions_tta,
     open_image_backbone,
 )
+from polyglance.encoders.answers import Answer, AnswerVocabulary
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.languages import normalise_language
 from polyglance.models.projection_heads import ProjectionHeadsConfig
@@ -69,46 +68,6 @@ class VQAConfig(ModelFolderConfig):
     """Of a model that compares answers with the image in a dual encoder's space."""
     object_tags: ObjectTagsConfig | None = None
     """Of a model whose questions are followed by object tags."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An answer and its probability."""
-
-    text: str
-    language: str
-    probability: float
-
-
-@dataclass(frozen=True)
-class AnswerVocabulary:
-    """The answers that are classes of the model, language after language, in normal form."""
-
-    by_language: Mapping[str, tuple[str, ...]]
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    @cached_property
-    def names(self) -> tuple[tuple[str, str], ...]:
-        """Language and text of each class."""
-        return tuple(
-            (language, text) for language, texts in self.by_language.items() for text in texts
-        )
-
-    @cached_property
-    def class_ids(self) -> dict[tuple[str, str], int]:
-        """The class of each language and text."""
-        return {name: number for number, name in enumerate(self.names)}
-
-    def in_language(self, language: str) -> NDArray[np.int64]:
-        """Return the classes of one language."""
-        ids = [number for number, (code, _) in enumerate(self.names) if code == language]
-        if not ids:
-            raise PolyglanceError(
-                f"the model has no answers in {language!r}, only in {', '.join(self.by_language)}"
-            )
-        return np.array(ids, np.int64)
 
 
 def write_vqa_model(
@@ -266,14 +225,8 @@ class VQA:
         """
         logits = torch.stack([self.model(text, regions) for regions in views]).mean(0)
         probabilities = answer_probabilities(logits, self.config.loss)[0].cpu().numpy()
-        allowed = np.arange(len(self.vocabulary))
-        if language is not None:
-            allowed = self.vocabulary.in_language(_normalise(language))
-        best = allowed[np.argsort(-probabilities[allowed], kind="stable")[:k]]
-        return [
-            Answer(text, code, float(probabilities[number]))
-            for number, (code, text) in ((n, self.vocabulary.names[n]) for n in best)
-        ]
+        code = None if language is None else _normalise(language)
+        return self.vocabulary.best(probabilities, code, k)
 
 
 def _normalise(language: str) -> str:

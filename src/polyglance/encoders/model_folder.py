@@ -22,6 +22,9 @@ CONSISTENCY = "consistency.npz"
 """Trained cross-lingual consistency, of some models: see `polyglance.encoders.consistency`."""
 CALIBRATION = "calibration.npz"
 """Probabilities of a match, of some models: see `polyglance.encoders.calibration`."""
+READER, READER_CONFIG = "reader.onnx", "reader.json"
+"""A cross-encoder on this model's words and cells, of some models: see
+`polyglance.encoders.reader_files`."""
 FEATURES = "features.onnx"
 """In place of ``picture.onnx`` where a model takes features of an external network."""
 FORMAT = 4
@@ -115,7 +118,8 @@ class ModelDescription:
             return self.same_vectors_as
         plain = self._plain()
         relevant = {name: plain[name] for name in ("width", "longest", "pictures", "text", "files")}
-        others = (CONSISTENCY, CALIBRATION)  # which leave the vectors as they are
+        # These leave the vectors as they are.
+        others = (CONSISTENCY, CALIBRATION, READER, READER_CONFIG)
         relevant["files"] = {n: file for n, file in plain["files"].items() if n not in others}
         if self.features is not None:
             relevant["features"] = plain["features"]

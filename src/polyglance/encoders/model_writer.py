@@ -21,13 +21,19 @@ from polyglance.encoders.model_folder import (
 from polyglance.errors import PolyglanceError, error_reason
 
 
-def write_copy(source: ModelFolder, folder: Path, graphs: Mapping[str, bytes]) -> ModelDescription:
+def write_copy(
+    source: ModelFolder,
+    folder: Path,
+    graphs: Mapping[str, bytes],
+    extra: Mapping[str, bytes] | None = None,
+) -> ModelDescription:
     """Write a model as a complete folder, which fastembed, transformers and others open too.
 
     Args:
         source: The model.
         folder: Where to write; a model that is there is replaced.
         graphs: For a model of an earlier format, its graphs with the standard names.
+        extra: Further files that leave the vectors as they are, such as a reader's.
 
     Returns:
         The description of the copy; libraries of the model stay valid with it.
@@ -36,10 +42,11 @@ def write_copy(source: ModelFolder, folder: Path, graphs: Mapping[str, bytes]) -
     if description.format < STANDARD_NAMES and not graphs:
         raise PolyglanceError(f"{source.path} has graphs of an earlier format: convert them first")
     contents = {name: source.read_file(name) for name in description.files} | dict(graphs)
+    contents |= extra or {}
     copied = replace(
         description,
         files={name: checksum(content) for name, content in contents.items()},
-        same_vectors_as=description.fingerprint if graphs else description.same_vectors_as,
+        same_vectors_as=description.fingerprint if graphs or extra else description.same_vectors_as,
         format=FORMAT,
     )
     card = source.path / CARD

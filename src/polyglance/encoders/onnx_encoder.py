@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +13,7 @@ from numpy.typing import NDArray
 from polyglance.encoders.calibration import Calibration
 from polyglance.encoders.consistency import ConsistencyNetworks
 from polyglance.encoders.half_precision import computes_float16, without_float16
-from polyglance.encoders.inputs import as_list, check_texts, picture_from_memory
+from polyglance.encoders.inputs import as_list, check_texts
 from polyglance.encoders.json_tokenizer import JsonTokenizer
 from polyglance.encoders.model_folder import (
     CALIBRATION,
@@ -30,19 +28,25 @@ from polyglance.encoders.model_folder import (
     ModelFolder,
 )
 from polyglance.encoders.protocol import PicklableEncoder, Picture, Vectors
+from polyglance.encoders.sessions import (
+    CUDA,
+    normalise_pixels,
+    one_line,
+    open_session,
+    picture_pixels,
+    threads_by_environment,
+)
 from polyglance.encoders.unigram import UnigramTokenizer
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.encoders.word_vocabulary import WordVocabulary
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.utils.cores import available_cores
 from polyglance.vision.devices import check_device
-from polyglance.vision.pictures import decoding_side, read_square, to_square
 
 _MAX_TEXTS, _MAX_TOKENS = 64, 2048
 """Maximum size of a batch: texts, and tokens including padding."""
 _DEVICE_PICTURES, _DEVICE_FACTOR = 64, 16
 """On an accelerator, pictures of a batch, and how much larger batches of texts are."""
-_CUDA = "CUDAExecutionProvider"
 Runtime = Literal["onnxruntime", "torch"]
 
 
@@ -255,30 +259,15 @@ class OnnxEncoder(PicklableEncoder):
     @property
     def _num_threads(self) -> int | None:
         """Threads as given or by the environment, or None for one a core."""
-        return self.threads or _threads_by_environment()
+        return self.threads or threads_by_environment()
 
     def _session(self, name: str, threads: int | None) -> Any:
         if self.runtime == "torch":
             return self._torch_session(name)
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
-        # Threads that spin while they wait take a third more CPU time, for no gain in latency.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        if threads is not None:
-            options.intra_op_num_threads = threads
-            options.inter_op_num_threads = 1
         content = self.folder.read_file(name)
         if name == PICTURE and not computes_float16():
             content = without_float16(content)
-        try:
-            return onnxruntime.InferenceSession(content, options, providers=_providers(self.device))
-        except Exception as error:  # the runtime's own exceptions share no other base class
-            raise DataError(
-                f"{self.folder.path / name} cannot be run by ONNX Runtime"
-                f" {onnxruntime.__version__} ({_line(error)}): pip install --upgrade onnxruntime"
-            ) from error
+        return open_session(content, self.folder.path / name, threads=threads, device=self.device)
 
     def _torch_session(self, name: str) -> Any:
         from polyglance.encoders.torch_graph import TorchSession
@@ -287,7 +276,7 @@ class OnnxEncoder(PicklableEncoder):
             return TorchSession(without_float16(self.folder.read_file(name)), self.device)
         except ValueError as error:
             raise DataError(
-                f"{self.folder.path / name} cannot be read ({_line(error)}): {REINSTALL_HINT}"
+                f"{self.folder.path / name} cannot be read ({one_line(error)}): {REINSTALL_HINT}"
             ) from error
 
     def _run(self, name: str, session: Any, **inputs: NDArray[Any]) -> Vectors:
@@ -296,7 +285,7 @@ class OnnxEncoder(PicklableEncoder):
         except Exception as error:
             raise DataError(
                 f"{self.folder.path / name} does not compute as its description says"
-                f" ({_line(error)}): {REINSTALL_HINT}"
+                f" ({one_line(error)}): {REINSTALL_HINT}"
             ) from error
         return vectors
 
@@ -308,26 +297,14 @@ class OnnxEncoder(PicklableEncoder):
             )
 
     def _normalise(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Return uint8 (n, size, size, RGB) as the network takes them: (n, RGB, size, size)."""
         settings = self.folder.description.pictures
         assert settings is not None
-        values = pixels.transpose(0, 3, 1, 2).astype(np.float32, order="C")
-        values -= np.array(settings.mean, np.float32)[:, None, None]
-        values /= np.array(settings.std, np.float32)[:, None, None]
-        return values
+        return normalise_pixels(pixels, settings)
 
     def _pixels(self, picture: Picture) -> NDArray[np.uint8]:
         settings = self.folder.description.pictures
         assert settings is not None
-        if isinstance(picture, str | Path):
-            return read_square(picture, settings.size, settings.resize).pixels
-        # As `read_square` decodes a file: its bytes give the same vector.
-        opened = picture_from_memory(picture, min_side=decoding_side(settings.size))
-        return to_square(opened, settings.size, settings.resize).pixels
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
+        return picture_pixels(picture, settings)
 
 
 def _runtime_for(device: str) -> Runtime:
@@ -337,17 +314,9 @@ def _runtime_for(device: str) -> Runtime:
     if device.split(":")[0] == "cuda":
         import onnxruntime
 
-        if _CUDA in onnxruntime.get_available_providers():
+        if CUDA in onnxruntime.get_available_providers():
             return "onnxruntime"
     return "torch"
-
-
-def _providers(device: str) -> list[Any]:
-    """Return ONNX Runtime's execution providers for a device."""
-    if device == "cpu":
-        return ["CPUExecutionProvider"]
-    number = device.partition(":")[2] or "0"
-    return [(_CUDA, {"device_id": number}), "CPUExecutionProvider"]
 
 
 def _batches(lengths: list[int], factor: int = 1) -> Iterator[NDArray[np.intp]]:
@@ -359,9 +328,3 @@ def _batches(lengths: list[int], factor: int = 1) -> Iterator[NDArray[np.intp]]:
         count = max(1, min(factor * _MAX_TEXTS, factor * _MAX_TOKENS // length))
         yield order[start : start + count]
         start += count
-
-
-def _threads_by_environment() -> int | None:
-    """Return OMP_NUM_THREADS, by which batch systems share out cores, as torch does; or None."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    return int(given) if given.isdecimal() and int(given) > 0 else None

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.text.huggingface import replace_lone_surrogates
+from polyglance.text.tokenizer import Encoding
 from polyglance.weights.unigram import BOS, EOS, MASK, SPECIALS, UNK, xlmr_tokenizer
 
 _UNKNOWN_PENALTY = 10.0
@@ -60,6 +61,21 @@ class UnigramTokenizer:
         ids = [self._bos, *ids[: max_length - 2], self._eos]
         return [self._rows[piece] for piece in ids]
 
+    def encode_with_spans(self, text: str, max_length: int) -> tuple[str, Encoding]:
+        """Return a text after normalisation, and the rows of `encode` with their spans in it."""
+        text = self._normalise(text)
+        ids, spans = [self._bos], [(0, 0)]
+        for word, (_, end) in self._pre_tokenizer.pre_tokenize_str(text):
+            begin = end - len(word)  # before the text where a space is only understood
+            for piece, first, last in self._best_path(word):
+                ids.append(piece)
+                spans.append((max(0, begin + first), begin + last))
+        ids = [*ids[: max_length - 1], self._eos]
+        spans = [*spans[: len(ids) - 1], (0, 0)]
+        pieces = self._vocabulary.pieces
+        tokens = [pieces[piece] for piece in ids]
+        return text, Encoding([self._rows[piece] for piece in ids], tokens, spans)
+
     def surprisal(self, text: str) -> float:
         """Return the negative log-likelihood of a text's pieces, in nats per byte of UTF-8.
 
@@ -75,15 +91,23 @@ class UnigramTokenizer:
 
     def _split(self, text: str) -> list[str]:
         """Return the words of a text, normalised."""
+        words = self._pre_tokenizer.pre_tokenize_str(self._normalise(text))
+        return [word for word, _ in words]
+
+    def _normalise(self, text: str) -> str:
         text = replace_lone_surrogates(text)
         if self._normaliser is not None:
             text = self._normaliser.normalize_str(text)
-        return [word for word, _ in self._pre_tokenizer.pre_tokenize_str(text)]
+        return text
 
     def _segment(self, word: str) -> list[int]:
+        return [piece for piece, _, _ in self._best_path(word)]
+
+    def _best_path(self, word: str) -> list[tuple[int, int, int]]:
         """Return the most likely pieces of a word (Viterbi 1967; Kudo 2018, section 3.2).
 
-        Characters outside the vocabulary are unknown; adjacent ones become one piece.
+        Characters outside the vocabulary are unknown; adjacent ones become one piece. Each piece
+        comes with its start and end in the word.
         """
         best = [0.0] + [-1e300] * len(word)
         back = [(0, self._unk)] * (len(word) + 1)
@@ -99,10 +123,13 @@ class UnigramTokenizer:
             if not has_single and best[start] + self._unknown_score > best[start + 1]:
                 best[start + 1] = best[start] + self._unknown_score
                 back[start + 1] = (start, self._unk)
-        pieces: list[int] = []
+        pieces: list[tuple[int, int, int]] = []
         end = len(word)
         while end:
-            end, piece = back[end]
-            if not (piece == self._unk and pieces and pieces[-1] == self._unk):
-                pieces.append(piece)
+            start, piece = back[end]
+            if piece == self._unk and pieces and pieces[-1][0] == self._unk:
+                pieces[-1] = (piece, start, pieces[-1][2])
+            else:
+                pieces.append((piece, start, end))
+            end = start
         return pieces[::-1]

@@ -41,7 +41,8 @@ def export_run(
     """Export the model of a run, with the results of the run's evaluation.
 
     This is the compressed MMP model in ``RUN/compact``, the MMP model on features in
-    ``RUN/model``, or the SMALR model in ``RUN/words``. A run of UC2 or M3P is exported by
+    ``RUN/model``, the SMALR model in ``RUN/words``, or a reader in ``RUN/compact`` with the model
+    that it belongs to, whose name and version it keeps. A run of UC2 or M3P is exported by
     `polyglance.cross_encoders.model_folder`.
 
     Args:
@@ -57,6 +58,10 @@ def export_run(
             f"{run} does not exist: give the folder of a run, the --out of 'polyglance train'"
         )
     _refuse_vqa(run)
+    if _system(run / COMPACT / "config.json") == "reader":
+        from polyglance.export.reader import export_reader
+
+        return export_reader(run, folder)
     if _system(run / TRAINED / "config.json") == SYSTEM:
         from polyglance.export.mmp_features import export_mmp_features
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
-import onnx
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from polyglance.encoders.graph_reader import read_graph
 from polyglance.encoders.model_folder import FEATURES, PICTURE, TEXT, VOCABULARY, ModelFolder
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.errors import PolyglanceError
-from polyglance.export.graph import Array, stored_weights
 from polyglance.export.meta_model import build_meta_model
 from polyglance.models.mmp import MMP, MMPConfig
 from polyglance.nn.compression import load_compact
 from polyglance.nn.pretrained import distinct_tensors
+
+Array = NDArray[Any]
 
 OLD_PREFIX = re.compile(r"^eyes\.")
 """The name of the image network in graphs of version 0.1."""
@@ -38,8 +42,10 @@ def _read_weights(model: ModelFolder) -> dict[str, Array]:
     state: dict[str, Array] = {}
     for graph in (TEXT, PICTURE, FEATURES):
         if graph in model.description.files:
-            weights = stored_weights(onnx.ModelProto.FromString(model.read_file(graph)))
-            state |= {OLD_PREFIX.sub("image_backbone.", n): array for n, array in weights.items()}
+            # Without the package onnx, which machines that train may lack.
+            for name, array in read_graph(model.read_file(graph)).weights.items():
+                if not name.startswith("/"):  # the graph's own constants
+                    state[OLD_PREFIX.sub("image_backbone.", name)] = np.array(array)
     return state
 
 

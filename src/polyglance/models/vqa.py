@@ -137,6 +137,21 @@ class VQAModel(nn.Module):
         assert isinstance(classifier, nn.Linear)
         classifier.bias.copy_(torch.logit(mean_targets.clamp(1e-4, 1 - 1e-4)))
 
+    @torch.no_grad()
+    def fold_answer_embeddings(self) -> None:
+        """Add the answer embeddings to the classifier, in place; the logits stay the same.
+
+        Both are linear in the head's inner layer, so that one matrix does for two.
+        """
+        if self.answer_projection is None or self.answer_embeddings is None:
+            return
+        classifier = self.head[-1]
+        assert isinstance(classifier, nn.Linear)
+        embeddings, projection = self.answer_embeddings, self.answer_projection
+        classifier.weight.add_(embeddings @ projection.weight)
+        classifier.bias.add_(embeddings @ projection.bias)
+        self.answer_projection = self.answer_embeddings = None
+
     def forward(self, questions: Text, regions: Regions) -> Tensor:
         """Return ``(questions, answers)`` logits; the n-th question is about the n-th image.
 

@@ -41,6 +41,13 @@ def quantise_4bit(weight: Tensor, block: int = BLOCK) -> tuple[Tensor, Tensor]:
     return codes.to(torch.uint8).view(rows, columns), scales.squeeze(2)
 
 
+def pack_4bit(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return codes, two in a byte, ``(rows, blocks, bytes of a block)``, and scales in float16."""
+    codes, scales = quantise_4bit(weight)
+    pairs = codes.view(*scales.shape, -1, 2)
+    return pairs[..., 0] | pairs[..., 1] << 4, scales.half()
+
+
 def _check_block(columns: int, block: int) -> None:
     if columns % block:
         raise PolyglanceError(
@@ -68,7 +75,7 @@ def dequantise_8bit(codes: Tensor, scales: Tensor) -> Tensor:
     return codes.float() * scales.view((-1,) + (1,) * (codes.dim() - 1))
 
 
-class _FakeQuantise(nn.Module):
+class FakeQuantise(nn.Module):
     """A parametrisation: the rounded weight, with the gradient of the unrounded one."""
 
     def __init__(self, bits: int) -> None:
@@ -76,13 +83,14 @@ class _FakeQuantise(nn.Module):
         self.bits = bits
 
     def forward(self, weight: Tensor) -> Tensor:
+        """Return the rounded weight."""
         with torch.no_grad():
             rounded = (
                 dequantise_4bit(*quantise_4bit(weight))
                 if self.bits == 4
                 else dequantise_8bit(*quantise_8bit(weight))
             )
-        return weight + (rounded - weight).detach()
+        return weight + (rounded.to(weight.dtype) - weight).detach()
 
 
 class ProductQuantisedEmbedding(nn.Module):
@@ -255,7 +263,7 @@ def compress(
         words.weight.detach(), frequency, parts=parts, finer_parts=finer_parts, frequent=frequent
     )
     for _, module, bits in _quantised_modules(model):
-        parametrize.register_parametrization(module, "weight", _FakeQuantise(bits), unsafe=True)
+        parametrize.register_parametrization(module, "weight", FakeQuantise(bits), unsafe=True)
 
 
 def _quantised_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module, int]]:
@@ -290,10 +298,8 @@ def compact_state(model: nn.Module) -> dict[str, Tensor]:
         weight = module.weight
         assert isinstance(weight, Tensor)
         if bits == 4:
-            codes, scales = quantise_4bit(weight)
-            pairs = codes.view(*scales.shape, -1, 2)
-            state[f"{name}.weight.codes"] = pairs[..., 0] | pairs[..., 1] << 4
-            state[f"{name}.weight.scales"] = scales.half()
+            codes, scales = pack_4bit(weight)
+            state[f"{name}.weight.codes"], state[f"{name}.weight.scales"] = codes, scales
         else:
             codes, scales = quantise_8bit(weight)
             state[f"{name}.weight.codes"] = codes
@@ -323,7 +329,7 @@ def load_quantised_layers(model: nn.Module, state: dict[str, Tensor]) -> None:
     _load(model, _dequantise_layers(state))
     encoder.words = _word_table(state).requires_grad_(False)
     for _, module, bits in _quantised_modules(model):
-        parametrize.register_parametrization(module, "weight", _FakeQuantise(bits), unsafe=True)
+        parametrize.register_parametrization(module, "weight", FakeQuantise(bits), unsafe=True)
 
 
 def _dequantise_layers(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -21,8 +21,8 @@ from polyglance.serve.thumbnails import open_picture
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from polyglance.cross_encoders.explain import Attribution
-    from polyglance.cross_encoders.vqa import Answer
+    from polyglance.encoders.answers import Answer
+    from polyglance.encoders.attribution import Attribution
 
 MAX_WORDS = 12
 """Maximum number of query words to explain."""

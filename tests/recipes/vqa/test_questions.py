@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from helpers.published import questions as published
-from polyglance.cross_encoders.vqa import AnswerVocabulary
+from polyglance.encoders.answers import AnswerVocabulary
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.recipes.vqa.config import QuestionFile, VQARecipe
 from polyglance.recipes.vqa.questions import (

@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from polyglance.cross_encoders.vqa import AnswerVocabulary
+from polyglance.encoders.answers import AnswerVocabulary
 from polyglance.models.uc2 import UC2, UC2Config, reference_encoder
 from polyglance.models.vqa import VQAModel
 from polyglance.recipes.plan.synthetic import (

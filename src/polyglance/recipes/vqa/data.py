@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from polyglance.batches.regions import RegionSource
 from polyglance.cross_encoders.object_tags import ObjectTagger, append_tags
-from polyglance.cross_encoders.vqa import AnswerVocabulary
 from polyglance.data.captions import CaptionTable
+from polyglance.encoders.answers import AnswerVocabulary
 from polyglance.errors import PolyglanceError
 from polyglance.recipes.cross_encoder.data import ENGLISH, SplitReader
 from polyglance.recipes.image_sources import JoinedImages, open_images

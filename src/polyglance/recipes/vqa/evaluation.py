@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from polyglance.batches.inputs import pack_captions
-from polyglance.cross_encoders.vqa import AnswerVocabulary
+from polyglance.encoders.answers import AnswerVocabulary
 from polyglance.errors import MissingExtraError
 from polyglance.evaluation.answers import AnswerResult, evaluate_answers
 from polyglance.evaluation.bleu import MissingTokenizerError, corpus_bleu, sentence_bleu

@@ -11,10 +11,10 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from polyglance.cross_encoders.vqa import AnswerVocabulary
 from polyglance.data.readers import ReadOptions, read_dataset
 from polyglance.data.readers.json_files import load_json, objects
 from polyglance.data.readers.validation import check_integer, check_text, reporting
+from polyglance.encoders.answers import AnswerVocabulary
 from polyglance.errors import DataError, PolyglanceError, Problems
 from polyglance.evaluation.answers import answer_scores, normalise_answer
 from polyglance.recipes.vqa.config import AnswerRanking, QuestionFile

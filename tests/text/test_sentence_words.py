@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from helpers.text_encoder import unigram_tokenizer
-from polyglance.cross_encoders.words import last_word_read, split_words
 from polyglance.data.toy import ToyDataset
 from polyglance.text import Encoding
+from polyglance.text.sentence_words import last_word_read, split_words
 
 SENTENCE = "  Welche Farbe hat der Kreis, bitte ?"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from polyglance.text import Encoding, Tokenizer
+from polyglance.text.tokenizer import Encoding, Tokenizer
 
 _SPACELESS_SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 """How the Unicode names of their letters begin."""

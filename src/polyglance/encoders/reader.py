@@ -1,0 +1,372 @@
+"""A model's reader: re-rank, answer and explain with ONNX Runtime, without torch.
+
+The reader is a small UC2 (`polyglance.models.uc2`) that reads a text's words beside a picture's
+cells. Words are rows of the dual encoder's table and cells are of its feature map, before pooling,
+where what is seen is still where it was seen.
+
+Explanations are by occlusion (Zeiler and Fergus 2014): windows of the picture are hidden, with
+each word and without it, and a window's credit is how much less the word then adds to the
+match. Gradients would need a second graph; this takes a batch of about a hundred and fifty pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyglance.encoders.answers import Answer, AnswerVocabulary
+from polyglance.encoders.attribution import Attribution
+from polyglance.encoders.half_precision import computes_float16, without_float16
+from polyglance.encoders.inputs import as_list
+from polyglance.encoders.model_folder import (
+    PICTURE,
+    READER,
+    REINSTALL_HINT,
+    STANDARD_NAMES,
+    TEXT,
+    VOCABULARY,
+    ModelFolder,
+)
+from polyglance.encoders.occlusion import choose_windows, spread_credit
+from polyglance.encoders.protocol import PicklableEncoder, Picture
+from polyglance.encoders.reader_files import read_reader_config
+from polyglance.encoders.sessions import (
+    normalise_pixels,
+    one_line,
+    open_session,
+    picture_pixels,
+    threads_by_environment,
+)
+from polyglance.encoders.subgraph import cut_graph, input_of_weight
+from polyglance.encoders.unigram import UnigramTokenizer
+from polyglance.encoders.vocabulary import Vocabulary
+from polyglance.encoders.word_table import WordTable
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.languages import is_spaceless, normalise_language
+from polyglance.text.detection import detect_language
+from polyglance.text.lexicon import Lexicon
+from polyglance.text.sentence_words import split_words
+from polyglance.text.tokenizer import Encoding
+from polyglance.utils.cores import available_cores
+from polyglance.vision.pictures import decoding_side
+
+_PAIR_BATCH = 32
+"""Pairs read together: larger batches take more memory and no less time."""
+_QUESTION_MARKS = ("?", "？", "؟", ";", "՞")
+_FIRST_CELLS = "visual_input.weight"
+"""The layer of the dual encoder that takes the cells."""
+
+Cells = NDArray[np.float16]
+"""A picture as it is kept: its mean, then its cells row by row, (1 + cells, width)."""
+Floats = NDArray[np.float32]
+
+
+class Reader(PicklableEncoder):
+    """Scores, answers and explains pictures; a `PairScorer` of `polyglance.search.reranking`."""
+
+    def __init__(self, folder: ModelFolder, threads: int | None = None) -> None:
+        """Open the reader of a model.
+
+        Args:
+            folder: The model; an error says that it has no reader.
+            threads: Number of CPU threads; None for OMP_NUM_THREADS, or all cores.
+        """
+        self.folder, self.threads = folder, threads
+        self.config = read_reader_config(folder)
+        if self.config.model != folder.description.fingerprint:
+            raise DataError(
+                f"the reader in {folder.path} was trained on the words and cells of another model:"
+                f" {REINSTALL_HINT}"
+            )
+        self.vocabulary = AnswerVocabulary(self.config.answers)
+
+    @classmethod
+    def open(cls, name_or_folder: str | Path | None = None, threads: int | None = None) -> Reader:
+        """Open the reader of a model by its name or folder; None for the default model."""
+        return cls(ModelFolder.open(name_or_folder), threads)
+
+    @property
+    def dual_weight(self) -> float:
+        """The weight of the dual encoder's cosine beside the score."""
+        return self.config.dual_weight
+
+    @property
+    def max_text_tokens(self) -> int:
+        """Maximum number of sub-words of a text."""
+        return self.config.max_text_tokens
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages of its answers."""
+        return tuple(self.vocabulary.by_language)
+
+    @property
+    def min_side(self) -> int:
+        """Pixels a side below which a larger picture must not be decoded."""
+        settings = self.folder.description.pictures
+        assert settings is not None
+        return decoding_side(settings.size)
+
+    def encode_images(self, images: Sequence[Picture]) -> list[Cells]:
+        """Return the cells of pictures, for any number of texts; a thread takes one at a time."""
+        pictures, session = as_list(images), self._picture_session
+        threads = min(len(pictures), self._num_threads or available_cores())
+        if threads < 2:
+            return [self._cells(session, picture).astype(np.float16) for picture in pictures]
+
+        def encode(picture: Picture) -> Cells:
+            return self._cells(session, picture).astype(np.float16)
+
+        with ThreadPoolExecutor(threads, thread_name_prefix="cells") as pool:
+            return list(pool.map(encode, pictures))
+
+    def score(self, text: str, encoded: Sequence[Cells], *, language: str | None = None) -> Floats:
+        """Return how well a text fits each picture, (pictures,); higher is better.
+
+        Args:
+            text: A query or caption.
+            encoded: What `encode_images` returned.
+            language: Ignored; all languages share the sub-words.
+        """
+        words = self._words(self._tokenizer.encode(text, self.max_text_tokens))
+        scores = [np.zeros(0, np.float32)]
+        for start in range(0, len(encoded), _PAIR_BATCH):
+            cells = np.stack(encoded[start : start + _PAIR_BATCH]).astype(np.float32)
+            scores.append(self._read(words, cells)[0])
+        return np.concatenate(scores)
+
+    def ask(
+        self, image: Picture, question: str, *, language: str | None = None, k: int = 3
+    ) -> Sequence[Answer]:
+        """Answer a question about a picture.
+
+        Args:
+            image: The picture.
+            question: In any language; best in those of the answers.
+            language: Of the answers; None for the question's own, or the first there is.
+            k: How many answers.
+
+        Returns:
+            The ``k`` most probable answers, best first.
+        """
+        if not question.strip():
+            raise PolyglanceError("the question is empty: ask one in " + ", ".join(self.languages))
+        words = self._words(self._tokenizer.encode(question, self.max_text_tokens))
+        cells = self._cells(self._picture_session, image)
+        logits = self._read(words, cells[None])[1][0]
+        code = self.detect_language(question) if language is None else _normalise(language)
+        return self.vocabulary.best(self._probabilities(logits), code, k)
+
+    def detect_language(self, question: str) -> str | None:
+        """Return the language of a question among those of the answers; None if unknown."""
+        return None if self.lexicon is None else detect_language(question, self.lexicon)
+
+    def explain(
+        self,
+        image: Picture,
+        sentence: str,
+        *,
+        language: str | None = None,
+        max_words: int | None = None,
+        steps: int | None = None,
+        quiet: bool = True,
+    ) -> Attribution:
+        """Attribute each word of a sentence, or the answer to a question, to cells of a picture.
+
+        Args:
+            image: The picture.
+            sentence: A caption or query; one that ends in a question mark is answered, and the
+                answer is attributed.
+            language: Its language, for scripts without spaces.
+            max_words: Explain the first so many words.
+            steps: Ignored: nothing is integrated.
+            quiet: Ignored: it takes too little time for a progress bar.
+        """
+        code = _normalise(language) if language else None
+        text, encoding = self._tokenizer.encode_with_spans(sentence, self.max_text_tokens)
+        words = split_words(text, encoding, spaces=not (code and is_spaceless(code)))
+        if not words:
+            raise PolyglanceError(f"there is no word in {sentence!r} to explain")
+        truncated = words[-1][0] if self._is_truncated(text, encoding) else None
+        words = words[:max_words]
+        cells = self._cells(self._picture_session, image)
+        if sentence.rstrip().endswith(_QUESTION_MARKS):
+            names, hidden = [""], [list[int]()]
+        else:
+            names, hidden = [name for name, _ in words], [[], *(own for _, own in words)]
+        windows = choose_windows(self.config.grid, len(hidden))
+        match, answers = self._occlude(encoding.ids, hidden, cells, windows)
+        if len(hidden) == 1:
+            answer = self.vocabulary.best(
+                self._probabilities(answers[0, 0]), self.detect_language(sentence), 1
+            )[0]
+            names = [f"→ {answer.text}"]
+            logits = answers[:, :, self.vocabulary.class_ids[answer.language, answer.text]]
+            credit = logits[:, :1] - logits[:, 1:]
+        else:
+            added = match[:1] - match[1:]  # by each word, with every window
+            credit = added[:, :1] - added[:, 1:]
+        heatmaps = spread_credit(credit, windows)
+        return Attribution(language, names, heatmaps, "occlusion", truncated)
+
+    def _occlude(
+        self,
+        ids: Sequence[int],
+        hidden_words: Sequence[Sequence[int]],
+        cells: Floats,
+        windows: NDArray[np.bool_],
+    ) -> tuple[Floats, Floats]:
+        """Read a pair with some words and some cells hidden.
+
+        Args:
+            ids: Of the text.
+            hidden_words: Positions of the sub-words to hide, for each variant of the text.
+            cells: Of the picture.
+            windows: (windows, rows, columns), true for cells to hide.
+
+        Returns:
+            Match (texts, 1 + windows), the first with all cells, and answers likewise.
+        """
+        text_masks = np.ones((len(hidden_words), len(ids)), np.float32)
+        for mask, own in zip(text_masks, hidden_words, strict=True):
+            mask[list(own)] = 0
+        cell_masks = np.ones((1 + len(windows), len(cells)), np.float32)
+        cell_masks[1:, 1:] -= windows.reshape(len(windows), -1)
+        texts = np.repeat(text_masks, len(cell_masks), axis=0)
+        pictures = np.tile(cell_masks, (len(text_masks), 1))
+        words, values = self._words(ids), cells[None]
+        found = [
+            self._read(words, values, text_mask=texts[i : i + _PAIR_BATCH],
+                       cell_mask=pictures[i : i + _PAIR_BATCH])
+            for i in range(0, len(texts), _PAIR_BATCH)
+        ]  # fmt: skip
+        shape = (len(text_masks), len(cell_masks))
+        match, answers = (np.concatenate(part) for part in zip(*found, strict=True))
+        return match.reshape(shape), answers.reshape(*shape, -1)
+
+    def _read(
+        self,
+        words: Floats,
+        cells: Floats,
+        *,
+        text_mask: Floats | None = None,
+        cell_mask: Floats | None = None,
+    ) -> tuple[Floats, Floats]:
+        """Return the match (pairs,) and the answers' logits (pairs, answers) of pairs.
+
+        One of words (1, steps, width) and cells (1, cells, width) may stand for all pairs.
+        """
+        masks = [len(mask) for mask in (text_mask, cell_mask) if mask is not None]
+        count = max(len(words), len(cells), *masks)
+        text_mask = np.ones((count, words.shape[1]), np.float32) if text_mask is None else text_mask
+        cell_mask = np.ones((count, cells.shape[1]), np.float32) if cell_mask is None else cell_mask
+        inputs = {
+            "word_rows": np.broadcast_to(words, (count, *words.shape[1:])),
+            "cells": np.broadcast_to(cells, (count, *cells.shape[1:])),
+        }
+        inputs = {name: np.ascontiguousarray(value) for name, value in inputs.items()}
+        session = self._session
+        match, answers = self._run(
+            READER, session, text_mask=text_mask, cell_mask=cell_mask, **inputs
+        )
+        return match, answers
+
+    def _words(self, ids: Sequence[int]) -> Floats:
+        return self._table(ids)[None]
+
+    def _is_truncated(self, text: str, encoding: Encoding) -> bool:
+        longer = self._tokenizer.encode(text, self.max_text_tokens + 1)
+        return len(longer) > len(encoding.ids)
+
+    def _probabilities(self, logits: Floats) -> Floats:
+        if self.config.loss == "binary":
+            return np.asarray(1 / (1 + np.exp(-logits)), np.float32)
+        shifted = np.exp(logits - logits.max())
+        return np.asarray(shifted / shifted.sum(), np.float32)
+
+    def _cells(self, session: Any, picture: Picture) -> Floats:
+        settings = self.folder.description.pictures
+        assert settings is not None
+        pixels = picture_pixels(picture, settings)[None]
+        if self.folder.description.format < STANDARD_NAMES:
+            [cells] = self._run(PICTURE, session, pixels=pixels)
+        else:
+            [cells] = self._run(PICTURE, session, pixel_values=normalise_pixels(pixels, settings))
+        if cells.shape[1] != 1 + self.config.grid**2:
+            raise DataError(
+                f"{self.folder.path / PICTURE} has {cells.shape[1] - 1} cells and its reader takes"
+                f" {self.config.grid**2}: {REINSTALL_HINT}"
+            )
+        found: Floats = cells[0]
+        return found
+
+    def _run(self, name: str, session: Any, **inputs: NDArray[Any]) -> list[Any]:
+        try:
+            outputs: list[Any] = session.run(None, inputs)
+        except Exception as error:
+            raise DataError(
+                f"{self.folder.path / name} does not compute as its description says"
+                f" ({one_line(error)}): {REINSTALL_HINT}"
+            ) from error
+        return outputs
+
+    @property
+    def _num_threads(self) -> int | None:
+        return self.threads or threads_by_environment()
+
+    @property
+    def lexicon(self) -> Lexicon | None:
+        """Words of the training questions; None if the reader has none."""
+        return self._lexicon
+
+    @cached_property
+    def _lexicon(self) -> Lexicon | None:
+        return Lexicon(self.config.lexicon) if self.config.lexicon else None
+
+    @cached_property
+    def _tokenizer(self) -> UnigramTokenizer:
+        source, content = str(self.folder.path / VOCABULARY), self.folder.read_file(VOCABULARY)
+        return UnigramTokenizer(Vocabulary.from_bytes(content, source))
+
+    @cached_property
+    def _table(self) -> WordTable:
+        try:
+            return WordTable.from_graph(self.folder.read_file(TEXT))
+        except ValueError as error:
+            raise self._unusable(TEXT, error) from error
+
+    @cached_property
+    def _session(self) -> Any:
+        content, path = self.folder.read_file(READER), self.folder.path / READER
+        return open_session(content, path, threads=self._num_threads)
+
+    @cached_property
+    def _picture_session(self) -> Any:
+        content = self.folder.read_file(PICTURE)
+        try:
+            content = cut_graph(content, input_of_weight(content, _FIRST_CELLS))
+        except ValueError as error:
+            raise self._unusable(PICTURE, error) from error
+        if not computes_float16():
+            content = without_float16(content)
+        # A thread that has a picture of its own waits for no other.
+        return open_session(content, self.folder.path / PICTURE, threads=1)
+
+    def _unusable(self, name: str, error: Exception) -> DataError:
+        return DataError(
+            f"{self.folder.path / name} has nothing that the reader takes ({one_line(error)}):"
+            f" {REINSTALL_HINT}"
+        )
+
+
+def _normalise(language: str) -> str:
+    try:
+        return normalise_language(language)
+    except ValueError as error:
+        raise PolyglanceError(f"{language!r} is no language: give a code such as en") from error

@@ -1,0 +1,91 @@
+"""Cut a part out of an ONNX graph, without the package ``onnx``.
+
+A cross-encoder that shares a dual encoder's image network needs the cells of its feature map,
+which are an inner value of ``picture.onnx``. The cut graph computes that value and nothing after
+it; the file, and so an ordinary search, stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from polyglance.encoders.graph_reader import read_graph
+from polyglance.encoders.wire_format import (
+    Value,
+    as_message,
+    read_fields,
+    write_integer,
+    write_message,
+)
+
+_GRAPH, _NODES, _INITIALIZERS, _INPUTS, _OUTPUTS, _VALUES = 7, 1, 5, 11, 12, 13
+_NODE_INPUTS, _NODE_OUTPUTS, _TENSOR_NAME, _VALUE_NAME, _VALUE_TYPE = 1, 2, 8, 1, 2
+_TENSOR_TYPE, _ELEMENT_TYPE, _FLOAT = 1, 1, 1
+
+
+def input_of_weight(model: bytes, weight: str) -> str:
+    """Return the value that the first node with a weight of this name is applied to.
+
+    Args:
+        model: An ONNX file.
+        weight: The beginning of the weight's name, such as ``visual_input.weight``.
+
+    Returns:
+        The value's name; a ValueError says that the graph has no such weight.
+    """
+    made: set[str] = set()
+    for node in read_graph(model).nodes:
+        if any(name.startswith(weight) or name in made for name in node.inputs[1:]):
+            return node.inputs[0]
+        # A weight may be cast or transposed before it is used.
+        if node.inputs and (node.inputs[0].startswith(weight) or node.inputs[0] in made):
+            made.update(node.outputs)
+    raise ValueError(f"no node has a weight called {weight}")
+
+
+def cut_graph(model: bytes, output: str) -> bytes:
+    """Return an ONNX model whose only output is an inner value, in float32, of another.
+
+    Args:
+        model: An ONNX file.
+        output: The value's name.
+    """
+    parts = list(read_fields(memoryview(model)))
+    [graph] = (as_message(value) for number, value, _ in parts if number == _GRAPH)
+    cut = _cut(graph, output)
+    return b"".join(
+        write_message(_GRAPH, cut) if number == _GRAPH else bytes(whole)
+        for number, _, whole in parts
+    )
+
+
+def _cut(graph: memoryview, output: str) -> bytes:
+    fields = list(read_fields(graph))
+    nodes = [as_message(value) for number, value, _ in fields if number == _NODES]
+    needed, kept = {output.encode()}, set[int]()
+    for place in reversed(range(len(nodes))):  # nodes come after what they take
+        if needed & set(_names(nodes[place], _NODE_OUTPUTS)):
+            kept.add(place)
+            needed |= set(_names(nodes[place], _NODE_INPUTS))
+    if not kept:
+        raise ValueError(f"no node has an output called {output}")
+    content, place = list[bytes](), -1
+    for number, value, whole in fields:
+        place += number == _NODES
+        if (
+            number in (_OUTPUTS, _VALUES)
+            or (number == _NODES and place not in kept)
+            or (number == _INITIALIZERS and not needed & set(_names(value, _TENSOR_NAME)))
+            or (number == _INPUTS and not needed & set(_names(value, _VALUE_NAME)))
+        ):
+            continue
+        content.append(bytes(whole))
+    tensor = write_message(_TENSOR_TYPE, write_integer(_ELEMENT_TYPE, _FLOAT))
+    value_info = write_message(_VALUE_NAME, output.encode()) + write_message(_VALUE_TYPE, tensor)
+    return b"".join([*content, write_message(_OUTPUTS, value_info)])
+
+
+def _names(message: Value, number: int) -> Iterable[bytes]:
+    """Return the texts of a message's fields with this number."""
+    fields = read_fields(as_message(message))
+    return [bytes(as_message(value)) for field, value, _ in fields if field == number]

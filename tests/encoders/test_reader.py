@@ -1,0 +1,223 @@
+"""A model's reader: the same numbers as in torch, and what it makes of them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import polyglance
+from helpers.small_mmp import tokenizer
+from helpers.small_reader import ANSWERS, GRID, SmallReader, small_reader
+from polyglance.encoders.model_folder import PICTURE, READER, READER_CONFIG, ModelFolder
+from polyglance.encoders.onnx_encoder import OnnxEncoder
+from polyglance.encoders.reader import Reader
+from polyglance.encoders.sessions import normalise_pixels, picture_pixels
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.nn.packed_pairs import Regions, Text
+from polyglance.nn.packing import Packing
+from polyglance.vision.tokens import grid_boxes
+
+QUESTION = "Is this a dog?"
+
+
+@pytest.fixture(scope="module")
+def small() -> SmallReader:
+    return small_reader()
+
+
+@pytest.fixture(scope="module")
+def folder(small: SmallReader, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small.export(tmp_path_factory.mktemp("models") / "reader")
+
+
+@pytest.fixture(scope="module")
+def pictures() -> list[Image.Image]:
+    generator = np.random.default_rng(0)
+    return [
+        Image.fromarray(generator.integers(0, 256, (50, 70, 3), np.uint8)).resize((140, 90))
+        for _ in range(3)
+    ]
+
+
+def torch_regions(small: SmallReader, pictures: list[Image.Image]) -> Regions:
+    """Return the cells of pictures as in training."""
+    settings = small.dual.pictures
+    pixels = np.stack([picture_pixels(picture, settings) for picture in pictures])
+    x = torch.from_numpy(normalise_pixels(pixels, settings))
+    cells = small.dual.model.get_submodule("image_backbone")(x).flatten(2).transpose(1, 2)
+    rows = torch.cat([cells.mean(1, keepdim=True), cells], dim=1)
+    boxes = np.concatenate([[[0, 0, 1, 1]], grid_boxes(GRID)]).astype(np.float32)
+    packing = Packing.of([rows.shape[1]] * len(rows))
+    return Regions(rows.flatten(0, 1), torch.from_numpy(np.tile(boxes, (len(rows), 1))), packing)
+
+
+@torch.inference_mode()
+def in_torch(
+    small: SmallReader, text: str, pictures: list[Image.Image]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return match and logits of a text with each picture."""
+    ids = torch.tensor(tokenizer().encode(text, max_length=20))
+    count = len(pictures)
+    texts = Text(ids.repeat(count), Packing.of([len(ids)] * count))
+    regions = torch_regions(small, pictures)
+    model = small.model.cross_encoder
+    return model.score(texts, model.embed_regions(regions)), small.model(texts, regions)
+
+
+def test_it_computes_what_torch_does(
+    small: SmallReader, folder: Path, pictures: list[Image.Image]
+) -> None:
+    reader = Reader.open(folder)
+    match, logits = in_torch(small, QUESTION, pictures)
+    assert match.std() > 0.01
+    scores = reader.score(QUESTION, reader.encode_images(pictures))
+    np.testing.assert_allclose(scores, match.numpy(), rtol=1e-3)
+    answers = reader.ask(pictures[1], QUESTION, language="en", k=72)
+    probabilities = logits[1].sigmoid()
+    by_text = {answer.text: answer.probability for answer in answers}
+    for text, expected in zip(ANSWERS["en"], probabilities.tolist(), strict=False):
+        assert by_text[text] == pytest.approx(expected, abs=1e-3)
+    assert [a.probability for a in answers] == sorted(by_text.values(), reverse=True)
+
+
+def test_answers_are_in_the_language_of_the_question(
+    folder: Path, pictures: list[Image.Image]
+) -> None:
+    reader = Reader.open(folder)
+    assert {answer.language for answer in reader.ask(pictures[0], QUESTION)} == {"en"}
+    assert {answer.language for answer in reader.ask(pictures[0], "đây là chó")} == {"vi"}
+    assert {a.text for a in reader.ask(pictures[0], QUESTION, language="vi")} == {"có", "không"}
+    with pytest.raises(PolyglanceError, match="no answers in 'de', only in en, vi"):
+        reader.ask(pictures[0], QUESTION, language="de")
+    with pytest.raises(PolyglanceError, match="the question is empty"):
+        reader.ask(pictures[0], " ")
+
+
+def test_hidden_cells_and_words_are_as_if_they_were_not_there(
+    small: SmallReader, folder: Path, pictures: list[Image.Image]
+) -> None:
+    reader = Reader.open(folder)
+    ids = reader._tokenizer.encode(QUESTION, 20)
+    cells = reader._cells(reader._picture_session, pictures[0])
+    window = np.zeros((1, GRID, GRID), bool)
+    window[0, 1, 0] = True
+    match, _ = reader._occlude(ids, [[]], cells, window)
+    regions = torch_regions(small, pictures[:1])
+    kept = torch.tensor([0, 1, 2, 4])
+    fewer = Regions(regions.features[kept], regions.boxes[kept], Packing.of([4]))
+    own = torch.tensor(tokenizer().encode(QUESTION, max_length=20))
+    model = small.model.cross_encoder
+    with torch.inference_mode():
+        text = Text(own, Packing.of([len(own)]))
+        expected = model.score(text, model.embed_regions(fewer)).item()
+    assert match[0, 1] == pytest.approx(expected, abs=1e-3)
+    assert abs(match[0, 0] - match[0, 1]) > 1e-3
+
+
+def test_words_are_explained_by_the_cells_that_they_need(
+    folder: Path, pictures: list[Image.Image]
+) -> None:
+    reader = Reader.open(folder)
+    found = reader.explain(pictures[0], "a dog on grass", max_words=3)
+    assert found.words == ["a", "dog", "on"]
+    assert found.method == "occlusion"
+    assert found.heatmaps.shape == (3, GRID, GRID)
+    assert (found.heatmaps >= 0).all()
+    assert found.heatmaps.any()
+    ids = reader._tokenizer.encode("a dog on grass", 20)
+    # The credit of the first cell for the first word, by the definition.
+    cells = reader._cells(reader._picture_session, pictures[0])
+    window = np.zeros((1, GRID, GRID), bool)
+    window[0, 0, 0] = True
+    match, _ = reader._occlude(ids, [[], [1]], cells, window)
+    credit = (match[0, 0] - match[1, 0]) - (match[0, 1] - match[1, 1])
+    assert found.heatmaps[0, 0, 0] == pytest.approx(max(credit, 0), abs=1e-4)
+    answer = reader.explain(pictures[0], QUESTION)
+    assert answer.words == [f"→ {reader.ask(pictures[0], QUESTION, k=1)[0].text}"]
+    assert answer.heatmaps.shape == (1, GRID, GRID)
+    with pytest.raises(PolyglanceError, match="there is no word in '!' to explain"):
+        reader.explain(pictures[0], "!")
+
+
+def test_a_long_sentence_is_read_to_a_word(folder: Path, pictures: list[Image.Image]) -> None:
+    reader = Reader.open(folder)
+    sentence = "a dog " * 30
+    assert reader.explain(pictures[0], sentence, max_words=1).truncated_after in ("a", "dog")
+    assert reader.explain(pictures[0], "a dog", max_words=1).truncated_after is None
+
+
+def test_vectors_and_libraries_stay_valid_with_a_reader(folder: Path) -> None:
+    without = ModelFolder.open(folder.with_name(f"{folder.name}-dual")).description
+    with_reader = ModelFolder.open(folder).description
+    assert with_reader.fingerprint == without.fingerprint
+    assert {READER, READER_CONFIG} == set(with_reader.files) - set(without.files)
+    assert len(OnnxEncoder(ModelFolder.open(folder))._image_session.get_outputs()) == 1
+
+
+def test_a_model_without_a_reader_says_so(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(PolyglanceError, match="small has no reader, so it neither re-ranks"):
+        Reader.open(folder.with_name(f"{folder.name}-dual"))
+
+
+def test_a_reader_of_another_model_or_version_is_refused(
+    small: SmallReader, tmp_path: Path
+) -> None:
+    folder = small.export(tmp_path / "model")
+    change(folder, READER_CONFIG, model="another")
+    with pytest.raises(DataError, match="trained on the words and cells of another model"):
+        Reader.open(folder)
+    change(folder, READER_CONFIG, format=99)
+    with pytest.raises(DataError, match="was made by a newer Polyglance"):
+        Reader.open(folder)
+    (folder / READER_CONFIG).write_text("{}")
+    with pytest.raises(DataError, match=r"reader\.json is damaged"):
+        Reader.open(folder)
+
+
+def change(folder: Path, name: str, **values: object) -> None:
+    """Change a JSON file of a model, and its checksum."""
+    from polyglance.encoders.model_folder import checksum
+
+    plain = json.loads((folder / name).read_bytes()) | values
+    (folder / name).write_text(json.dumps(plain))
+    description = json.loads((folder / "model.json").read_bytes())
+    description["files"][name] = checksum((folder / name).read_bytes())
+    (folder / "model.json").write_text(json.dumps(description))
+
+
+def test_a_reader_can_be_sent_to_another_process(folder: Path, pictures: list[Image.Image]) -> None:
+    reader = Reader.open(folder)
+    first = reader.ask(pictures[0], QUESTION)
+    assert pickle.loads(pickle.dumps(reader)).ask(pictures[0], QUESTION) == first
+
+
+def test_it_needs_no_torch(folder: Path) -> None:
+    program = (
+        "import sys; from polyglance.encoders.reader import Reader; import numpy as np;"
+        f"r = Reader.open({str(folder)!r}); p = np.zeros((9, 9, 3), np.uint8);"
+        "r.explain(p, 'a dog'); r.score('a dog', r.encode_images([p]));"
+        "print(sorted({'torch', 'onnx', 'transformers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_the_shipped_graphs_have_what_a_reader_takes() -> None:
+    """The default model's words and cells, which a reader for it is trained on."""
+    from polyglance.encoders.subgraph import cut_graph, input_of_weight
+    from polyglance.encoders.word_table import WordTable
+
+    source = ModelFolder.open()
+    content = source.read_file(PICTURE)
+    cut = cut_graph(content, input_of_weight(content, "visual_input.weight"))
+    assert len(cut) < 0.75 * len(content)  # what pools the cells is gone
+    assert WordTable.from_graph(source.read_file("text.onnx"))([0, 249_999]).shape == (2, 384)
+    assert polyglance.load().width == 384
