@@ -1,7 +1,8 @@
 """JSON Lines: one JSON object per line of a ``.jsonl`` or ``.jsonl.gz`` file. A line is one of
 
 - a manifest record: ``{"image": "1.jpg", "captions": {"en": ["..."]}}``,
-- a question: ``{"image": "1.jpg", "question": "...", "answers": ["..."], "language": "en"}``,
+- a question: ``{"image": "1.jpg", "question": "...", "answers": ["..."], "language": "en"}``; also
+  with one ``answer``, or with ``answers`` and their VQA scores, ``{"red": 1, "pink": 0.6}``,
 - sentences that are translations of each other: ``{"en": "...", "de": "..."}``.
 
 A picture or video named by a bare id, without folder or extension, keeps that name. The split
@@ -20,6 +21,9 @@ from polyglance.data.readers.validation import check_name, check_object, check_t
 from polyglance.errors import Problems
 from polyglance.languages import normalise_language
 from polyglance.records import Record, parse_json, read_lines
+
+_PEOPLE = 3
+"""So many people who give an answer make its VQA score 1."""
 
 
 def read(source: Path, options: ReadOptions, problems: Problems) -> Iterator[Record]:
@@ -64,13 +68,27 @@ def _parse_question(line: dict[str, Any], options: ReadOptions) -> Record:
     question = {
         "text": line["question"],
         "language": line.get("language", options.language),
-        "answers": line.get("answers", []),
+        "answers": _answers(line),
         "answer_type": line.get("answer_type"),
         "id": None if question_id is None else check_name(question_id, "'id'"),
     }
     record: dict[str, Any] = {"questions": [question]}
     record |= {key: line[key] for key in ("image", "video", "split") if key in line}
     return Record.from_json(record)
+
+
+def _answers(line: dict[str, Any]) -> object:
+    """Return the answers of a question.
+
+    They are a list of people's answers, a single ``answer``, or an object of answers with their VQA
+    scores, each of which becomes as many people as give it that score.
+    """
+    answers = line.get("answers", [line["answer"]] if "answer" in line else [])
+    if not isinstance(answers, dict):
+        return answers
+    if not all(isinstance(s, int | float) and 0 <= s <= 1 for s in answers.values()):
+        raise ValueError("the scores of 'answers' to be numbers from 0 to 1")
+    return [text for text, score in answers.items() for _ in range(round(_PEOPLE * score))]
 
 
 def _media_path(name: str | None, options: ReadOptions) -> str | None:

@@ -13,7 +13,7 @@ from polyglance.recipes.caption_translator.config import CaptionTranslatorRecipe
 from polyglance.recipes.cross_encoder.config import CrossEncoderRecipe
 from polyglance.recipes.fine_tune.config import FineTuneRecipe
 from polyglance.recipes.mmp.config import MMPPhotoRecipe, MMPRecipe
-from polyglance.recipes.plan import fine_tune, mmp, smalr, translator, vqa
+from polyglance.recipes.plan import fine_tune, mmp, reader, smalr, translator, vqa
 from polyglance.recipes.plan.synthetic import (
     CorpusShape,
     SyntheticRun,
@@ -22,6 +22,7 @@ from polyglance.recipes.plan.synthetic import (
     stage_batch,
     with_batch_limit,
 )
+from polyglance.recipes.reader.config import ReaderRecipe
 from polyglance.recipes.smalr.config import SMALRRecipe
 from polyglance.recipes.vqa.config import VQARecipe
 
@@ -244,6 +245,31 @@ def _prepare_translator(
     )
 
 
+def _prepare_reader(
+    settings: ReaderRecipe, options: PlanOptions, limit: int | None, device: str
+) -> Prepared:
+    tokens = min(options.mean_tokens or _SUBWORDS, settings.max_text_tokens)
+    answering, retrieval = (
+        replace(part, batch=limited_batch(part.batch, options.gpus, limit))
+        for part in (settings.answering, settings.retrieval)
+    )
+    probed = replace(settings, answering=answering, retrieval=retrieval)
+    run = reader.build_reader_run(probed, tokens, device)
+    (stage,) = run.stages
+    return Prepared(
+        run,
+        {stage.name: settings.answering.batch},
+        {stage.name: answering.batch},
+        stage.name,
+        0,
+        0.0,
+        (
+            f"texts of {tokens} sub-words and images of 50 cells, random; weights random",
+            "pairs are questions, each step's matching pairs come on top, and encoding pixels",
+        ),
+    )
+
+
 def corpus_shape(recipe: CrossEncoderRecipe | VQARecipe, options: PlanOptions) -> CorpusShape:
     """Return the shape of captions and regions that a recipe trains on."""
     regions = options.regions
@@ -298,6 +324,7 @@ _PREPARE: dict[str, Prepare] = {
     "smalr": _prepare_smalr,
     "vqa": _prepare_vqa,
     "caption_translator": _prepare_translator,
+    "reader": _prepare_reader,
 }
 assert _PREPARE.keys() == SYSTEMS.keys()
 

@@ -1,0 +1,59 @@
+"""A reader's training step on random weights, texts and regions, for a plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from polyglance.encoders.model_folder import ModelFolder
+from polyglance.models.mmp import MMPConfig
+from polyglance.models.uc2 import UC2, UC2Config
+from polyglance.models.vqa import VQAModel
+from polyglance.recipes.cross_encoder.captions import LanguageBalancedSampler
+from polyglance.recipes.plan.synthetic import (
+    CorpusShape,
+    SyntheticRun,
+    random_captions,
+    random_regions,
+)
+from polyglance.recipes.reader.config import ReaderRecipe
+from polyglance.recipes.reader.tasks import ListwiseRetrievalTask
+from polyglance.recipes.stages import Stage
+from polyglance.recipes.uc2.tasks import ImageTextCorpus
+from polyglance.recipes.vqa.tasks import AnswerTargets, VQATask
+from polyglance.training.mixture import Mixture, MultiTask
+
+_LANGUAGES = ("en", "de")
+_CELLS = 50
+"""Of the default model's feature map, with its mean."""
+
+
+def build_reader_run(recipe: ReaderRecipe, mean_tokens: int, device: str) -> SyntheticRun:
+    """Build the recipe's model and step.
+
+    Args:
+        recipe: with the batches to probe.
+        mean_tokens: sub-words of a caption or question.
+        device: a device of torch.
+    """
+    torch.manual_seed(recipe.loop.seed)
+    dual = MMPConfig.from_json(ModelFolder.open(recipe.dual_encoder).description.architecture)
+    shape = replace(dual.encoder, num_layers=recipe.layers, dropout=recipe.dropout)
+    corpus = CorpusShape(mean_tokens, _CELLS, dual.visual_width)
+    answers = 2 * recipe.answering.max_answers
+    model = VQAModel(UC2(UC2Config(shape, dual.visual_width)), answers).to(device)
+    model.cross_encoder.encoder.words.requires_grad_(False)
+    images = 2 * max(recipe.answering.batch, recipe.retrieval.batch)
+    captions = random_captions(images, corpus, shape.vocab_size, _LANGUAGES, recipe.max_text_tokens)
+    regions = random_regions(images, corpus, device, labels=1)
+    targets = AnswerTargets.from_scores([{n % answers: 1.0} for n in range(len(captions))], answers)
+    questions = VQATask(model, regions, captions, targets, batch=recipe.answering.batch)
+    retrieval = ListwiseRetrievalTask(
+        model.cross_encoder,
+        ImageTextCorpus(regions, LanguageBalancedSampler(captions)),
+        batch=recipe.retrieval.batch,
+        negatives=recipe.retrieval.negatives,
+    )
+    tasks = MultiTask([("vqa", questions, 1.0), ("itm", retrieval, 1.0)])
+    return SyntheticRun(model, [Stage("training", Mixture({"reader": tasks}), recipe.loop)])

@@ -1,0 +1,1 @@
+"""A reader: one small cross-encoder that re-ranks, answers and explains for a dual encoder."""

@@ -1,0 +1,133 @@
+"""Settings of a reader: its dual encoder, corpora of captions and questions, and training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from polyglance.config import validate_fields
+from polyglance.errors import PolyglanceError
+from polyglance.recipes.run_folder import missing_files
+from polyglance.training.loop import LoopConfig
+
+
+@dataclass(frozen=True)
+class ReaderCorpus:
+    """Captions of, or questions about, images: a manifest inside the data folder."""
+
+    manifest: str
+    images: str | None = None
+    """Folder inside the data folder that image names are relative to; None for the manifest's."""
+    languages: tuple[str, ...] | None = None
+    """Languages of captions to take; None for all."""
+
+
+@dataclass(frozen=True)
+class ReaderCompression:
+    """How long the reader with 4-bit weights is distilled from the trained one."""
+
+    steps: int = 400
+    learning_rate: float = 1e-4
+    warmup: int = 40
+
+    def __post_init__(self) -> None:
+        validate_fields(self, lambda value: value >= 0, "0 or more", "steps", "warmup")
+        validate_fields(self, lambda value: value > 0, "a number above 0", "learning_rate")
+
+
+@dataclass(frozen=True)
+class RetrievalConfig:
+    """Matching with hard negatives from the dual encoder's ranking."""
+
+    batch: int = 64
+    """Matching pairs a step."""
+    negatives: int = 3
+    """Other images, and as many other captions, for each matching pair."""
+    hard_negative_pool: int = 32
+    """Negatives of an image are drawn from so many that the dual encoder ranks highest for its
+    captions; 0 for any."""
+    hard_negative_warmup: int = 500
+    """Steps over which the share of these grows from 0 to 1."""
+    language_alpha: float = 0.3
+    """A language's probability is proportional to its captions to this power."""
+    weight: float = 1.0
+    candidates: int = 20
+    """Hits that are re-ranked in evaluation."""
+
+    def __post_init__(self) -> None:
+        counts = ("batch", "negatives", "candidates")
+        validate_fields(self, lambda value: value >= 1, "1 or more", *counts)
+        others = ("hard_negative_pool", "hard_negative_warmup", "weight")
+        validate_fields(self, lambda value: value >= 0, "0 or more", *others)
+
+
+@dataclass(frozen=True)
+class QuestionConfig:
+    """Answering questions."""
+
+    batch: int = 256
+    max_answers: int = 1500
+    """Classes of each language."""
+    min_score: float = 3.0
+    """What an answer must have scored in all of training."""
+    language_alpha: float = 0.5
+    """A language's probability is proportional to its questions to this power."""
+    weight: float = 0.2
+    """Beside matching; the loss is a sum over all answers."""
+    held_out: float = 0.02
+    """Share of the images with questions that choose the checkpoint."""
+    head_dropout: float = 0.2
+    lexicon_words: int = 2000
+    """Words of each language that are kept to detect the language of questions."""
+
+    def __post_init__(self) -> None:
+        counts = ("batch", "max_answers", "lexicon_words")
+        validate_fields(self, lambda value: value >= 1, "1 or more", *counts)
+        validate_fields(
+            self, lambda value: 0 <= value < 1, "a share below 1", "held_out", "head_dropout"
+        )
+
+
+@dataclass(frozen=True)
+class ReaderRecipe:
+    """A training run of a reader."""
+
+    dual_encoder: str = "polyglance-small"
+    """The model whose words and cells it takes, by name or folder."""
+    layers: int = 6
+    """The first so many layers of the dual encoder's text encoder begin the reader's."""
+    max_text_tokens: int = 40
+    dropout: float = 0.1
+    min_crop_area: float = 0.5
+    """Augmentation keeps at least this share of an image's area."""
+    drop_cells: float = 0.3
+    """Augmentation leaves out up to this share of an image's cells, as explanations do."""
+    captions: tuple[ReaderCorpus, ...] = ()
+    questions: tuple[ReaderCorpus, ...] = ()
+    validation: ReaderCorpus | None = None
+    test: ReaderCorpus | None = None
+    question_tests: tuple[ReaderCorpus, ...] = ()
+    retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
+    answering: QuestionConfig = field(default_factory=QuestionConfig)
+    head_lr_multiplier: float = 5.0
+    """Learning-rate multiplier for newly initialised layers."""
+    loop: LoopConfig = field(
+        default_factory=lambda: LoopConfig(learning_rate=1e-4, betas=(0.9, 0.98))
+    )
+    compression: ReaderCompression = field(default_factory=ReaderCompression)
+
+    def __post_init__(self) -> None:
+        validate_fields(self, lambda value: value >= 1, "1 or more", "layers")
+        validate_fields(self, lambda value: value >= 3, "3 or more", "max_text_tokens")
+        shares = ("dropout", "drop_cells")
+        validate_fields(self, lambda value: 0 <= value < 1, "a share below 1", *shares)
+        if not self.captions or not self.questions:
+            raise PolyglanceError(
+                "a reader learns from captions and questions: name manifests of both"
+            )
+
+    def missing_files(self, data: Path) -> list[str]:
+        """Name what training needs and the data folder lacks, one sentence for each kind."""
+        others = [one for one in (self.validation, self.test) if one is not None]
+        corpora = (*self.captions, *self.questions, *others, *self.question_tests)
+        return missing_files(data, [corpus.manifest for corpus in corpora])

@@ -1,0 +1,102 @@
+"""Evaluate a reader: re-ranked retrieval beside the dual encoder's, and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from polyglance.encoders.answers import AnswerVocabulary
+from polyglance.models.vqa import VQAModel
+from polyglance.recipes.cross_encoder.data import Split
+from polyglance.recipes.cross_encoder.evaluation import (
+    DualScores,
+    evaluate_split,
+    tune_dual_weight,
+)
+from polyglance.recipes.reader.data import DualEncoder, ReaderData
+from polyglance.recipes.reader.tasks import dual_image_vectors, dual_text_vectors
+from polyglance.recipes.retrieval_report import rows_by_language
+from polyglance.recipes.vqa.data import QuestionSplit
+from polyglance.recipes.vqa.evaluation import evaluate, predict
+from polyglance.recipes.vqa.evaluation import validate as validate_answers
+from polyglance.records import Question
+
+
+def dual_scores(dual: DualEncoder, split: Split) -> DualScores:
+    """Return the dual encoder's cosines of a split."""
+    images = dual_image_vectors(dual.model, split.regions)
+    return DualScores(
+        {
+            language: (images @ dual_text_vectors(dual.model, split.captions, rows).T).cpu().numpy()
+            for language, rows in rows_by_language(split.captions)
+        },
+        None,
+    )
+
+
+class ReaderEvaluation:
+    """Measures a reader, trained or compressed, on the same splits."""
+
+    def __init__(self, data: ReaderData, candidates: int) -> None:
+        """``candidates`` hits are re-ranked."""
+        self.data, self.candidates = data, candidates
+        splits = {"validation": data.validation, "test": data.test}
+        self._dual = {
+            name: dual_scores(data.dual, split)
+            for name, split in splits.items()
+            if split is not None
+        }
+
+    def validate(self, model: VQAModel) -> dict[str, float]:
+        """Return re-ranked mR, the VQA score and their mean, which chooses the checkpoint."""
+        scores: dict[str, float] = {}
+        if self.data.validation is not None:
+            tuned = self.tune(model)
+            weight = str(tuned["dual_weight"])
+            scores |= {"dual": tuned["dual"], "reranked": tuned["by_dual_weight"][weight]}
+        if self.data.held_out is not None:
+            answers = validate_answers(model, self.data.held_out, self.data.answers)
+            scores |= {f"vqa.{name}": value for name, value in answers.items()}
+        found = [scores[name] for name in ("reranked", "vqa.score") if name in scores]
+        return {**scores, "score": float(np.mean(found)) if found else 0.0}
+
+    def tune(self, model: VQAModel) -> dict[str, Any]:
+        """Choose the weight of the dual encoder's cosine on the validation split."""
+        if self.data.validation is None:
+            return {"dual_weight": 0.0}
+        return tune_dual_weight(
+            model.cross_encoder, self.data.validation, self._dual["validation"], self.candidates
+        )
+
+    def report(self, model: VQAModel) -> dict[str, Any]:
+        """Return results on validation and tests."""
+        tuned = self.tune(model)
+        report: dict[str, Any] = {"validation": {**tuned, **self.validate(model)}}
+        if self.data.test is not None:
+            report["test"] = evaluate_split(
+                model.cross_encoder,
+                self.data.test,
+                all_pairs=False,
+                dual=self._dual["test"],
+                k=self.candidates,
+                dual_weight=tuned["dual_weight"],
+            )
+        if self.data.question_tests:
+            held = self.data.held_out
+            known = [*self.data.questions.questions, *(held.questions if held else ())]
+            report["questions"] = _answer(model, self.data.question_tests, self.data.answers, known)
+        return report
+
+
+def _answer(
+    model: VQAModel,
+    splits: Sequence[QuestionSplit],
+    answers: AnswerVocabulary,
+    training: Sequence[Question],
+) -> dict[str, Any]:
+    """Answer all test questions and score them beside the best answer of each type."""
+    questions = [question for split in splits for question in split.questions]
+    given = [answer for split in splits for answer in predict(model, split, answers)]
+    return evaluate(questions, given, training)

@@ -1,0 +1,156 @@
+"""What a reader learns in one step: to match, to answer, and to compute the same in 4 bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from polyglance.batches.inputs import pack_captions
+from polyglance.batches.regions import RegionSource
+from polyglance.data.captions import CaptionTable
+from polyglance.models.mmp import MMP
+from polyglance.models.vqa import VQAModel
+from polyglance.objectives.vqa import vqa_loss
+from polyglance.recipes.cross_encoder.batches import PairBatch
+from polyglance.recipes.uc2.tasks import Indices, RetrievalTask, encode_pairs
+from polyglance.recipes.vqa.tasks import QuestionBatch, VQATask
+
+_BLOCK = 512
+"""Images or captions encoded at a time."""
+
+
+class ListwiseRetrievalTask(RetrievalTask):
+    """Rank a matching pair first among its images, and first among its captions.
+
+    Re-ranking sorts a short list, so that the loss is the cross-entropy of the first place in it
+    (ListNet's top-one probability, Cao et al. 2007), in both directions, and not that of each pair
+    by itself.
+    """
+
+    def losses(self, batch: PairBatch) -> dict[str, Tensor]:
+        """Return the mean of both directions."""
+        batch = batch.to(self.model.word_bias.device)
+        scores = self.model.rank_scores(encode_pairs(self.model, batch)).view(batch.matched.shape)
+        return {"retrieval": listwise_loss(scores.float(), self.negatives)}
+
+
+def listwise_loss(scores: Tensor, negatives: int) -> Tensor:
+    """Return the cross-entropy of the matching pair among images and among captions.
+
+    Args:
+        scores: ``(pairs, 1 + 2 * negatives)``: the matching pair, those with other images, those
+            with other captions.
+        negatives: of each kind.
+    """
+    images = scores[:, : 1 + negatives]
+    captions = torch.cat([scores[:, :1], scores[:, 1 + negatives :]], dim=1)
+    losses = [-part.log_softmax(1)[:, 0].mean() for part in (images, captions)]
+    return (losses[0] + losses[1]) / 2
+
+
+class DistilledAnswers:
+    """The answers' logits of a compressed reader, learned from the original's."""
+
+    def __init__(self, task: VQATask, teacher: VQAModel) -> None:
+        """``task`` is the student's own, whose batches are used."""
+        self.task, self.teacher = task, teacher
+
+    def sample(self, generator: np.random.Generator) -> QuestionBatch:
+        """Sample questions."""
+        return self.task.sample(generator)
+
+    def losses(self, batch: QuestionBatch) -> dict[str, Tensor]:
+        """Return the cross-entropy with the teacher's probabilities."""
+        batch = batch.to(next(self.teacher.parameters()).device)
+        regions = batch.regions.load()
+        with torch.no_grad():
+            targets = self.teacher(batch.text, regions).float().sigmoid()
+        logits = self.task.model(batch.text, regions)
+        return {"answers": vqa_loss(logits, targets, "binary")}
+
+
+class DistilledScores:
+    """The scores of a compressed reader, learned from the original's."""
+
+    def __init__(self, task: ListwiseRetrievalTask, teacher: VQAModel) -> None:
+        """``task`` is the student's own, whose batches are used."""
+        self.task, self.teacher = task, teacher.cross_encoder
+
+    def sample(self, generator: np.random.Generator) -> PairBatch:
+        """Sample pairs with their negatives."""
+        return self.task.sample(generator)
+
+    def losses(self, batch: PairBatch) -> dict[str, Tensor]:
+        """Return the mean squared difference from the teacher's scores."""
+        batch = batch.to(self.teacher.word_bias.device)
+        regions, student = batch.regions.load(), self.task.model
+        with torch.no_grad():
+            expected = self.teacher.score(batch.text, self.teacher.embed_regions(regions))
+        scores = student.score(batch.text, student.embed_regions(regions))
+        return {"scores": F.mse_loss(scores.float(), expected.float())}
+
+
+@torch.no_grad()
+def dual_image_vectors(model: MMP, regions: RegionSource) -> Tensor:
+    """Return the dual encoder's vector of each image, ``(images, width)``."""
+    blocks = np.array_split(np.arange(len(regions)), -(-len(regions) // _BLOCK))
+    vectors = []
+    for block in blocks:
+        cells = regions.take(block)[0]
+        vectors.append(model.encode_visual(cells.features, cells.packing).float())
+    return torch.cat(vectors)
+
+
+@torch.no_grad()
+def dual_text_vectors(model: MMP, captions: CaptionTable, rows: Indices) -> Tensor:
+    """Return the dual encoder's vector of some captions, ``(rows, width)``."""
+    device = next(model.parameters()).device
+    vectors = []
+    for block in np.array_split(rows, -(-len(rows) // _BLOCK)):
+        text = pack_captions(captions, block, device)
+        vectors.append(model.encode_text(text.ids, text.packing).float())
+    return torch.cat(vectors)
+
+
+@torch.no_grad()
+def mine_hard_negatives(
+    model: MMP, regions: RegionSource, captions: CaptionTable, k: int, per_image: int = 3
+) -> Indices:
+    """Find the images that the dual encoder ranks highest for each image's captions.
+
+    Args:
+        model: The dual encoder.
+        regions: Of all images.
+        captions: Of these; only images with captions are negatives.
+        k: How many for each image.
+        per_image: Captions of an image whose mean is compared.
+
+    Returns:
+        ``(images, k)``; for an image without captions, those most similar to itself.
+    """
+    images = dual_image_vectors(model, regions)
+    queries = images.clone()
+    order = np.random.default_rng(0).permutation(len(captions))
+    _, place = np.unique(captions.record_ids[order], return_index=True)
+    sums = torch.zeros_like(images)
+    rows = order
+    for _ in range(per_image):  # one more caption of each image that has so many
+        chosen = rows[place]
+        own = torch.from_numpy(captions.record_ids[chosen]).to(images.device)
+        sums.index_add_(0, own, dual_text_vectors(model, captions, chosen))
+        queries[own] = sums[own]
+        rows = np.delete(rows, place)
+        if not len(rows):
+            break
+        _, place = np.unique(captions.record_ids[rows], return_index=True)
+    pool = torch.from_numpy(np.unique(captions.record_ids)).to(images.device)
+    k = min(k, len(pool) - 1)
+    nearest = []
+    for block in torch.split(torch.arange(len(images), device=images.device), _BLOCK):
+        similarity = queries[block] @ images[pool].T
+        similarity[block[:, None] == pool] = -torch.inf
+        nearest.append(pool[similarity.topk(k, dim=1).indices].cpu())
+    found: Indices = torch.cat(nearest).numpy()
+    return found

@@ -1,0 +1,317 @@
+"""Train a reader for a dual encoder: match, answer, then the same in 4-bit weights."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from polyglance.config import as_plain
+from polyglance.encoders.reader_files import ReaderConfig
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.models.uc2 import UC2, UC2Config
+from polyglance.models.vqa import VQAModel
+from polyglance.nn.encoder import Encoder
+from polyglance.nn.linear_compression import linear_compact_state, quantise_linears
+from polyglance.nn.packing import Packing
+from polyglance.recipes.cross_encoder.captions import LanguageBalancedSampler
+from polyglance.recipes.reader.config import ReaderRecipe
+from polyglance.recipes.reader.data import DualEncoder, ReaderData, load_data
+from polyglance.recipes.reader.evaluation import ReaderEvaluation
+from polyglance.recipes.reader.tasks import (
+    DistilledAnswers,
+    DistilledScores,
+    ListwiseRetrievalTask,
+    mine_hard_negatives,
+)
+from polyglance.recipes.run_folder import save_recipe, write_report
+from polyglance.recipes.stages import Stage
+from polyglance.recipes.uc2.tasks import ImageTextCorpus, Indices
+from polyglance.recipes.vqa.questions import answer_targets
+from polyglance.recipes.vqa.tasks import AnswerTargets, VQATask
+from polyglance.records import atomic_write
+from polyglance.text.lexicon import Lexicon
+from polyglance.training.distributed import rank
+from polyglance.training.loop import LoopConfig
+from polyglance.training.mixture import Mixture, MultiTask
+
+COMPACT = "compact"
+"""Folder of a run with the compressed reader, which `polyglance export` takes."""
+_SHARED = ("cross_encoder.encoder.words.", "cross_encoder.word_bias")
+"""The table of words is the dual encoder's; no word is predicted."""
+
+
+def train(recipe: ReaderRecipe, data: Path, run: Path, *, device: str = "cpu") -> dict[str, Any]:
+    """Train, compress and evaluate a reader.
+
+    Args:
+        recipe: The settings.
+        data: The data folder.
+        run: The run folder; an interrupted run continues.
+        device: A device of torch.
+
+    Returns:
+        The report, which is also in ``report.json``: of the trained reader, and ``compressed`` of
+        the one in ``RUN/compact``.
+    """
+    torch.set_float32_matmul_precision("high")
+    if missing := recipe.missing_files(data):
+        raise DataError("; ".join(missing))
+    save_recipe(recipe, "reader", run)
+    loaded = load_data(recipe, data, device)
+    targets = answer_targets(loaded.answers, loaded.questions.questions)
+    model = build_model(recipe, loaded, device)
+    initialise_answers(model, loaded, targets)
+    hard = None
+    if pool := recipe.retrieval.hard_negative_pool:
+        hard = mine_hard_negatives(loaded.dual.model, loaded.regions, loaded.captions, pool)
+    evaluation = ReaderEvaluation(loaded, recipe.retrieval.candidates)
+    answers, retrieval = build_tasks(recipe, model, loaded, targets, hard)
+    weights = recipe.answering.weight, recipe.retrieval.weight
+    tasks = MultiTask([("vqa", answers, weights[0]), ("itm", retrieval, weights[1])])
+    stage = Stage(
+        "training",
+        Mixture({"reader": tasks}),
+        recipe.loop,
+        parameter_groups(model, recipe.head_lr_multiplier),
+        validate=lambda: evaluation.validate(model),
+    )
+    report: dict[str, Any] = {
+        "images": len(loaded.regions),
+        "captions": len(loaded.captions),
+        "questions": len(loaded.questions.questions),
+        "answers": {code: len(texts) for code, texts in loaded.answers.by_language.items()},
+        stage.name: stage.run(model, run / stage.name),
+    }
+    report["trained"] = evaluation.report(model)
+    write_report(report, run)
+    model.fold_answer_embeddings()
+    small = compress(recipe, model, loaded, targets, hard, evaluation, run / "compressed")
+    report["compressed"] = evaluation.report(small)
+    if rank() == 0:
+        save_compact(recipe, small, loaded, report["compressed"], run / COMPACT)
+    write_report(report, run)
+    if rank() == 0:
+        _export(run)
+    return report
+
+
+def build_model(recipe: ReaderRecipe, data: ReaderData, device: str) -> VQAModel:
+    """Build a reader on the first layers of the dual encoder's text encoder."""
+    encoder = truncated_encoder(data.dual, recipe.layers, recipe.dropout)
+    torch.manual_seed(recipe.loop.seed)
+    config = UC2Config(encoder.config, data.regions.width)
+    model = VQAModel(UC2(config, encoder), len(data.answers), dropout=recipe.answering.head_dropout)
+    model.cross_encoder.word_bias.requires_grad_(False)
+    model.cross_encoder.region_mask.requires_grad_(False)
+    return model.to(device)
+
+
+def truncated_encoder(dual: DualEncoder, layers: int, dropout: float) -> Encoder:
+    """Return a copy of the first layers of a text encoder, with its frozen table of words."""
+    encoder, words = dual.model.encoder, dual.model.encoder.words
+    if layers > encoder.config.num_layers:
+        raise PolyglanceError(
+            f"the dual encoder's text encoder has {encoder.config.num_layers} layers: set layers to"
+            " so many or fewer"
+        )
+    # The table is shared, not copied: it is by far the largest part.
+    copied = copy.deepcopy(encoder, {id(words): words})
+    copied.layers = copied.layers[:layers]
+    copied.config = replace(encoder.config, num_layers=layers, dropout=dropout)
+    copied.requires_grad_(True)
+    for module in copied.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = dropout
+    for part in (copied.words, copied.positions, copied.segments, copied.norm):
+        part.requires_grad_(False)  # `Encoder.embed` trains none of them beside frozen words
+    return copied
+
+
+@torch.no_grad()
+def initialise_answers(model: VQAModel, data: ReaderData, targets: AnswerTargets) -> None:
+    """Begin with each answer's mean score, and with the text encoder's vector of it."""
+    device = model.cross_encoder.word_bias.device
+    ids = data.dual.tokenizer.encode_batch([text for _, text in data.answers.names])
+    packing = Packing.of([len(some) for some in ids], device)
+    flat = torch.tensor([number for some in ids for number in some], device=device)
+    vectors = data.dual.model.encode_text(flat, packing)
+    if vectors.shape[1] != model.cross_encoder.config.encoder.hidden_size:
+        vectors = packing.mean(data.dual.model.encoder(flat, packing))
+    model.initialise_head(targets.mean().to(device), vectors)
+
+
+def build_tasks(
+    recipe: ReaderRecipe,
+    model: VQAModel,
+    data: ReaderData,
+    targets: AnswerTargets,
+    hard_negatives: Indices | None,
+) -> tuple[VQATask, ListwiseRetrievalTask]:
+    """Return what a model learns: answers, and matching.
+
+    Args:
+        recipe: The settings.
+        model: The reader, trained or compressed.
+        data: The corpora.
+        targets: Of the training questions.
+        hard_negatives: ``(images, k)``, or None for any.
+    """
+    answers = VQATask(
+        model,
+        data.regions,
+        data.questions.table,
+        targets,
+        batch=recipe.answering.batch,
+        language_alpha=recipe.answering.language_alpha,
+    )
+    config = recipe.retrieval
+    sampler = LanguageBalancedSampler(data.captions, language_alpha=config.language_alpha)
+    retrieval = ListwiseRetrievalTask(
+        model.cross_encoder,
+        ImageTextCorpus(data.regions, sampler),
+        batch=config.batch,
+        negatives=config.negatives,
+        hard_negatives=hard_negatives,
+        warmup_steps=config.hard_negative_warmup,
+    )
+    return answers, retrieval
+
+
+def parameter_groups(model: VQAModel, head_lr_multiplier: float) -> list[dict[str, Any]]:
+    """Return two parameter groups, without what is frozen: pretrained layers and new ones."""
+    pretrained = set(model.cross_encoder.encoder.parameters())
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    new = [parameter for parameter in trained if parameter not in pretrained]
+    return [
+        {"params": [parameter for parameter in trained if parameter in pretrained]},
+        {"params": new, "lr_multiplier": head_lr_multiplier},
+    ]
+
+
+def compress(
+    recipe: ReaderRecipe,
+    teacher: VQAModel,
+    data: ReaderData,
+    targets: AnswerTargets,
+    hard_negatives: Indices | None,
+    evaluation: ReaderEvaluation,
+    folder: Path,
+) -> VQAModel:
+    """Return a copy of a reader with 4-bit weights, distilled from it.
+
+    Args:
+        recipe: The settings.
+        teacher: The trained reader with folded answer embeddings; frozen here.
+        data: The corpora.
+        targets: Of the training questions.
+        hard_negatives: As for `build_tasks`.
+        evaluation: Validates the copy.
+        folder: Run folder of the distillation.
+    """
+    words = teacher.cross_encoder.encoder.words
+    student = copy.deepcopy(teacher, {id(words): words})
+    teacher.requires_grad_(False).eval()
+    for module in student.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0  # the teacher's numbers are exact
+    quantise_linears(student)
+    answers, retrieval = build_tasks(recipe, student, data, targets, hard_negatives)
+    weights = recipe.answering.weight, recipe.retrieval.weight
+    tasks = MultiTask(
+        [
+            ("vqa", DistilledAnswers(answers, teacher), weights[0]),
+            ("itm", DistilledScores(retrieval, teacher), weights[1]),
+        ]
+    )
+    config = recipe.compression
+    loop = LoopConfig(
+        steps=config.steps,
+        learning_rate=config.learning_rate,
+        schedule="cosine",
+        warmup=config.warmup,
+        grad_clip=1.0,
+        precision=recipe.loop.precision,
+        seed=recipe.loop.seed,
+        save_every=0,
+        compile=False,  # weights are made anew in every pass
+    )
+    groups = parameter_groups(student, 1.0)
+    stage = Stage(
+        "compressed", Mixture({"reader": tasks}), loop, groups,
+        validate=lambda: evaluation.validate(student),
+    )  # fmt: skip
+    stage.run(student, folder)
+    return student
+
+
+def save_compact(
+    recipe: ReaderRecipe,
+    model: VQAModel,
+    data: ReaderData,
+    figures: dict[str, Any],
+    folder: Path,
+) -> None:
+    """Write what `polyglance export` makes ``reader.onnx`` and ``reader.json`` of.
+
+    Args:
+        recipe: The settings.
+        model: The compressed reader.
+        data: The corpora.
+        figures: Its results.
+        folder: Where to write.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    state = linear_compact_state(model)
+    own = {name: value for name, value in state.items() if not name.startswith(_SHARED)}
+    save_file(own, folder / "compact.safetensors")
+    reader = ReaderConfig(
+        data.dual.folder.description.fingerprint,
+        recipe.max_text_tokens,
+        data.grid,
+        data.answers.by_language,
+        dual_weight=float(figures["validation"]["dual_weight"]),
+        lexicon=_lexicon(data, recipe.answering.lexicon_words, tuple(data.answers.by_language)),
+        figures={name: value for name, value in figures.items() if name != "test"},
+    )
+    settings = {
+        "format": 1,
+        "system": "reader",
+        "dual_encoder": recipe.dual_encoder,
+        "model": as_plain(model.cross_encoder.config),
+        "head_width": model.head_width,
+        "reader": as_plain(reader),
+    }
+    with atomic_write(folder / "config.json") as file:
+        file.write(json.dumps(settings, indent=1, ensure_ascii=False) + "\n")
+
+
+def _lexicon(data: ReaderData, words: int, languages: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return the most frequent words of the training questions by language."""
+    texts = {
+        code: [q.text for q in data.questions.questions if q.language == code] for code in languages
+    }
+    return Lexicon.from_texts(texts, max_words=words).counts
+
+
+def _export(run: Path) -> None:
+    """Export the model folder, or print the command where onnx is not installed."""
+    if find_spec("onnx"):
+        from polyglance.export.from_run import export_run
+
+        export_run(run, run / "model", name="model")
+    else:
+        print(
+            "onnx is not installed here; on a machine with polyglance[train], make the model with"
+            f" polyglance export {run} --out {run / 'model'}",
+            file=sys.stderr,
+        )

@@ -1,0 +1,250 @@
+"""A reader from manifests to an exported model, on colours and a small dual encoder."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from helpers.small_mmp import small_model
+from polyglance.batches.inputs import pack_captions
+from polyglance.config import load
+from polyglance.encoders.model_folder import ModelFolder
+from polyglance.encoders.reader import Reader
+from polyglance.errors import DataError, PolyglanceError
+from polyglance.export.from_run import export_run
+from polyglance.models.vqa import VQAModel
+from polyglance.recipes import open_recipe
+from polyglance.recipes.reader import train as reader_train
+from polyglance.recipes.reader.config import ReaderRecipe
+from polyglance.recipes.reader.data import load_data
+from polyglance.recipes.reader.tasks import listwise_loss, mine_hard_negatives
+from polyglance.records import Record, write_manifest
+
+COLOURS = {"red": (250, 0, 0), "green": (0, 250, 0), "blue": (0, 0, 250), "white": (250,) * 3}
+ANSWERS = {
+    "en": {name: name for name in COLOURS},
+    "vi": dict(zip(COLOURS, ["đỏ", "lục", "lam", "trắng"], strict=True)),
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures of one colour with a caption in two languages and a question in two."""
+    folder = tmp_path_factory.mktemp("data") / "colours"
+    (folder / "images").mkdir(parents=True)
+    generator = np.random.default_rng(0)
+    lines: dict[str, list[dict[str, Any]]] = {"train": [], "more": [], "test": []}
+    splits: dict[str, list[Record]] = {"train": [], "val": []}
+    for number in range(32):
+        name = list(COLOURS)[number % 4]
+        split = "val" if number >= 24 else "train"
+        noise = generator.integers(-5, 6, (20, 30, 3))
+        pixels = np.clip(np.array(COLOURS[name]) + noise, 0, 255).astype(np.uint8)
+        path = f"images/{split}-{number}.png"
+        Image.fromarray(pixels).save(folder / path)
+        texts = {"en": (f"a {name} dog {number}",), "de": (f"ein Hund {name} {number}",)}
+        splits[split].append(Record(image=path, captions=texts))
+        for language, question in (("en", "What colour is the dog?"), ("vi", "màu gì")):
+            line = {"image": path, "question": question, "language": language}
+            answer = ANSWERS[language][name]
+            if split == "val":
+                lines["test"].append(line | {"answers": [answer] * 10})
+            elif language == "en":
+                lines["more"].append(line | {"answer": answer})
+                lines["train"].append(line | {"answers": {answer: 1, "other": 0.1}})
+            else:
+                lines["train"].append(line | {"answers": [answer] * 3})
+    for name, records in splits.items():
+        write_manifest(folder / f"{name}.jsonl", records)
+    for name, own in lines.items():
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in own)
+        (folder / f"questions-{name}.jsonl").write_text(text, encoding="utf-8")
+    (folder.parent / "more").mkdir()
+    packed = lzma.compress((folder / "questions-more.jsonl").read_bytes())
+    (folder.parent / "more" / "questions.jsonl.xz").write_bytes(packed)
+    return folder.parent
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> ReaderRecipe:
+    dual = small_model().export(tmp_path_factory.mktemp("dual") / "model")
+    return load(ReaderRecipe, settings(dual))
+
+
+def settings(dual: Path, steps: int = 3) -> dict[str, Any]:
+    """Return a recipe that takes seconds."""
+    return {
+        "dual_encoder": str(dual),
+        "layers": 2,
+        "max_text_tokens": 20,
+        "captions": [{"manifest": "colours/train.jsonl"}],
+        "questions": [
+            {"manifest": "colours/questions-train.jsonl"},
+            {"manifest": "more/questions.jsonl.xz", "images": "colours"},
+        ],
+        "validation": {"manifest": "colours/val.jsonl"},
+        "test": {"manifest": "colours/val.jsonl"},
+        "question_tests": [{"manifest": "colours/questions-test.jsonl"}],
+        "retrieval": {"batch": 4, "negatives": 2, "hard_negative_pool": 4, "candidates": 4},
+        "answering": {"batch": 8, "min_score": 1, "held_out": 0.2},
+        "loop": {"steps": steps, "learning_rate": 1e-3, "save_every": 0},
+        "compression": {"steps": 2, "warmup": 0},
+    }
+
+
+@pytest.fixture(scope="module")
+def trained(
+    recipe: ReaderRecipe, data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any], VQAModel]:
+    """Return a run, its report and the compressed model."""
+    run, kept = tmp_path_factory.mktemp("run") / "run", list[VQAModel]()
+    original = reader_train.compress
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            reader_train,
+            "compress",
+            lambda *a: kept.append(original(*a)) or kept[0],  # type: ignore[func-returns-value]
+        )
+        report = reader_train.train(recipe, data, run)
+    return run, report, kept[0].eval()
+
+
+def test_the_report_has_both_readers_and_both_tasks(
+    trained: tuple[Path, dict[str, Any], VQAModel],
+) -> None:
+    run, report, _ = trained
+    assert json.loads((run / "report.json").read_bytes()) == report
+    assert 12 < report["images"] < 24  # the others are held out
+    assert report["answers"] == {"en": 4, "vi": 4}
+    for stage in ("trained", "compressed"):
+        assert set(report[stage]) == {"validation", "test", "questions"}
+        assert set(report[stage]["test"]) == {"dual", "reranked"}
+        assert set(report[stage]["questions"]) >= {"en", "vi"}
+
+
+def test_the_export_answers_and_scores_as_torch_does(
+    trained: tuple[Path, dict[str, Any], VQAModel], recipe: ReaderRecipe, data: Path
+) -> None:
+    run, _, model = trained
+    reader = Reader.open(run / "model")
+    loaded = load_data(recipe, data, "cpu")
+    split = loaded.question_tests[0]
+    rows = np.arange(len(split.table))
+    regions = split.regions.take(split.table.record_ids[rows])[0]
+    with torch.inference_mode():
+        logits = model(pack_captions(split.table, rows), regions)
+    paths = sorted((data / "colours" / "images").glob("val-*.png"))
+    for row, question in enumerate(split.questions):
+        path = paths[split.table.record_ids[row]]
+        expected = dict(zip(loaded.answers.names, logits[row].sigmoid().tolist(), strict=True))
+        for answer in reader.ask(path, question.text, language=question.language, k=4):
+            key = (answer.language, answer.text)
+            assert answer.probability == pytest.approx(expected[key], abs=1e-3)
+    validation = loaded.validation
+    assert validation is not None
+    rows = validation.captions.rows_in_language("en")
+    cells = validation.regions.take(validation.captions.record_ids[rows])[0]
+    cross = model.cross_encoder
+    with torch.inference_mode():
+        text = pack_captions(validation.captions, rows)
+        expected_scores = cross.score(text, cross.embed_regions(cells)).numpy()
+    files = [data / "colours" / str(record.image) for record in validation.records]
+    encoded = reader.encode_images(files)
+    scores = [
+        reader.score(record.captions["en"][0], [own])[0]
+        for record, own in zip(validation.records, encoded, strict=True)
+    ]
+    np.testing.assert_allclose(scores, expected_scores, rtol=1e-3, atol=1e-3)
+
+
+def test_the_reader_has_no_words_of_its_own(
+    trained: tuple[Path, dict[str, Any], VQAModel], recipe: ReaderRecipe
+) -> None:
+    run, report, model = trained
+    names = load_file(run / "compact" / "compact.safetensors")
+    assert not [name for name in names if "words" in name or "word_bias" in name]
+    source = ModelFolder.open(recipe.dual_encoder)
+    exported = ModelFolder.open(run / "model")
+    assert exported.description.fingerprint == source.description.fingerprint
+    assert not model.cross_encoder.encoder.words.weight.requires_grad
+    reader = Reader.open(run / "model")
+    assert reader.dual_weight == report["compressed"]["validation"]["dual_weight"]
+    assert reader.detect_language("màu gì") == "vi"
+    assert reader.detect_language("what colour") == "en"
+
+
+def test_a_reader_is_exported_only_with_its_dual_encoder(
+    trained: tuple[Path, dict[str, Any], VQAModel], tmp_path: Path
+) -> None:
+    run, _, _ = trained
+    other = small_model(seed=3).export(tmp_path / "other")
+    config = run / "compact" / "config.json"
+    before = config.read_text()
+    config.write_text(json.dumps(json.loads(before) | {"dual_encoder": str(other)}))
+    try:
+        with pytest.raises(PolyglanceError, match="is not the model that the reader of"):
+            export_run(run, tmp_path / "model", name="model")
+    finally:
+        config.write_text(before)
+
+
+def test_it_learns_to_answer_and_to_match(recipe: ReaderRecipe, data: Path, tmp_path: Path) -> None:
+    plain = settings(Path(recipe.dual_encoder), steps=60)
+    plain["compression"]["steps"] = 10
+    report = reader_train.train(load(ReaderRecipe, plain), data, tmp_path / "run")
+    for stage in ("trained", "compressed"):
+        scores = report[stage]["questions"]
+        assert [scores[code]["model"]["score"] for code in ("en", "vi")] == [100, 100]
+
+
+def test_test_images_are_never_trained_on(recipe: ReaderRecipe, data: Path) -> None:
+    plain = settings(Path(recipe.dual_encoder))
+    plain["captions"].append({"manifest": "colours/val.jsonl"})
+    plain["questions"].append({"manifest": "colours/questions-test.jsonl"})
+    loaded = load_data(load(ReaderRecipe, plain), data, "cpu")
+    assert loaded.held_out is not None
+    assert len(loaded.regions) + len(loaded.held_out.regions) == 24
+
+
+def test_hard_negatives_are_what_the_dual_encoder_confuses(
+    recipe: ReaderRecipe, data: Path
+) -> None:
+    loaded = load_data(recipe, data, "cpu")
+    found = mine_hard_negatives(loaded.dual.model, loaded.regions, loaded.captions, 5)
+    assert found.shape == (len(loaded.regions), 5)
+    with_captions = set(loaded.captions.record_ids.tolist())
+    for image, others in enumerate(found.tolist()):
+        assert image not in others
+        assert set(others) <= with_captions
+
+
+def test_the_listwise_loss_compares_each_list_by_itself() -> None:
+    scores = torch.tensor([[2.0, 1.0, 0.0, 3.0, 1.0], [0.0, 0.0, 0.0, 0.0, 0.0]])
+    expected = []
+    for row in scores.tolist():
+        for others in (row[1:3], row[3:]):
+            total = sum(np.exp([row[0], *others]))
+            expected.append(-np.log(np.exp(row[0]) / total))
+    assert listwise_loss(scores, 2).item() == pytest.approx(np.mean(expected))
+
+
+def test_missing_data_fails_before_training(recipe: ReaderRecipe, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no such file"):
+        reader_train.train(recipe, tmp_path, tmp_path / "run")
+    plain = settings(Path(recipe.dual_encoder)) | {"captions": []}
+    with pytest.raises(PolyglanceError, match="learns from captions and questions"):
+        load(ReaderRecipe, plain)
+
+
+def test_the_shipped_recipe_opens() -> None:
+    recipe = open_recipe("polyglance-reader")
+    assert recipe.system == "reader"
+    assert isinstance(recipe.settings, ReaderRecipe)
