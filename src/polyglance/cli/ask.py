@@ -12,10 +12,12 @@ import typer
 
 from polyglance.cli.completion import complete_language
 from polyglance.cli.output import console, warn_truncated
+from polyglance.cli.reader import open_reader
 from polyglance.errors import PolyglanceError
 
 if TYPE_CHECKING:
     from polyglance.cross_encoders.vqa import VQA
+    from polyglance.encoders.reader import Reader
 
 _MIN_COVERAGE = 0.5
 """Minimum share of a question's words that occur in training questions of its language."""
@@ -24,7 +26,12 @@ _MIN_COVERAGE = 0.5
 def ask(
     picture: Annotated[Path, typer.Argument(help="The picture.")],
     question: Annotated[str, typer.Argument(help="A question in a language of the model.")],
-    model: Annotated[Path | None, typer.Option(help="Model of a vqa run: RUN/model.")] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="A model with a reader, or of a vqa run: RUN/model; default: the included one."
+        ),
+    ] = None,
     language: Annotated[
         str | None,
         typer.Option(
@@ -37,19 +44,15 @@ def ask(
     device: Annotated[str, typer.Option(help="Device: cpu, cuda, ...")] = "cpu",
 ) -> None:
     """Ask a question about a picture; print answers with their probabilities."""
-    from polyglance.cross_encoders.vqa import VQA
-    from polyglance.text.sentence_words import last_word_read
-
-    vqa = VQA.open(model, device=device)
+    vqa = open_reader(model) or _open_vqa(model, device)
     if not any(map(str.isalnum, question)):
         raise PolyglanceError(
             f"the question {question!r} has no words: ask one in {', '.join(vqa.languages)}"
         )
     answers = vqa.ask(picture, question, language=language, k=count)
-    max_tokens = vqa.config.max_text_tokens
-    cut_after = last_word_read(question, vqa.tokenizer, max_tokens)
+    cut_after = vqa.last_word_read(question)
     if cut_after is not None:
-        warn_truncated(question, max_tokens, cut_after)
+        warn_truncated(question, vqa.config.max_text_tokens, cut_after)
     if language is None:
         _warn_uncertain_language(vqa, question)
     if as_json:
@@ -64,7 +67,13 @@ def ask(
     console().print(table)
 
 
-def _warn_uncertain_language(vqa: VQA, question: str) -> None:
+def _open_vqa(model: Path | None, device: str) -> VQA:
+    from polyglance.cross_encoders.vqa import VQA
+
+    return VQA.open(model, device=device)
+
+
+def _warn_uncertain_language(vqa: VQA | Reader, question: str) -> None:
     """Warn if the question may be in a language that the model does not have.
 
     Language detection always picks one of the model's languages; for a question in another one,

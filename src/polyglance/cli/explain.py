@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from polyglance.cli.completion import complete_language
 from polyglance.cli.output import Quiet, parse_integers, shorten, warn_truncated
+from polyglance.cli.reader import open_reader
 from polyglance.errors import PolyglanceError
+
+if TYPE_CHECKING:
+    from polyglance.encoders.attribution import Attribution
 
 
 class Method(StrEnum):
@@ -20,11 +26,14 @@ class Method(StrEnum):
 
     relevance = "relevance"
     attention = "attention"
+    occlusion = "occlusion"
 
 
 _NOTES = {
     Method.relevance: "Bright cells make the masked word, or the answer, more probable (integrated"
     " gradients).",
+    Method.occlusion: "Bright cells make the word add more to the match of sentence and picture, or"
+    " make the answer more probable (occlusion).",
     Method.attention: "Bright cells get attention from the word (mean of heads and layers).",
 }
 
@@ -46,11 +55,19 @@ def explain(
         typer.Option(help="The same in another language, de:ein Hund; repeatable."),
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(help="A run or model folder of UC2, M3P or vqa.")
+        Path | None,
+        typer.Option(
+            help="A model with a reader, or a run or model folder of UC2, M3P or vqa; default: the"
+            " included one."
+        ),
     ] = None,
     by: Annotated[
-        Method, typer.Option(help="Attribution method; relevance needs a model trained by MLM.")
-    ] = Method.relevance,
+        Method | None,
+        typer.Option(
+            help="Attribution method: occlusion with a reader; relevance, with a model trained by"
+            " MLM, or attention with others."
+        ),
+    ] = None,
     layers: Annotated[
         str | None, typer.Option(help="Layers for attention, from 1: 9,10,11,12; default: all.")
     ] = None,
@@ -67,7 +84,6 @@ def explain(
     quiet: Quiet = False,
 ) -> None:
     """Draw which parts of a picture each word refers to, in several languages side by side."""
-    from polyglance.cross_encoders.explain import Explainer
     from polyglance.search.render.attribution_page import (
         AttributionRow,
         draw_attribution,
@@ -84,16 +100,35 @@ def explain(
     for path in fonts:
         open_font(path)  # fail before the slow part
     sentences = [(language, sentence), *(_parse_translation(text) for text in translation or ())]
-    explainer = Explainer.open(model, backbone=backbone, device=device)
+    reader = open_reader(model)
+    if reader is not None and by not in (None, Method.occlusion):
+        raise PolyglanceError(
+            f"a reader explains by occlusion: leave --by {by} out, or give a trained UC2, M3P or"
+            " vqa model as --model"
+        )
+    if reader is not None and backbone is not None:
+        raise PolyglanceError("a reader brings its own image backbone: leave --backbone out")
+    if reader is None and by is Method.occlusion:
+        raise PolyglanceError("only a model with a reader explains by occlusion: leave --by out")
+    wanted = by or (Method.relevance if reader is None else Method.occlusion)
+    explain_text: Callable[..., Attribution]
+    if reader is not None:
+        explain_text, max_tokens = partial(reader.explain, picture), reader.max_text_tokens
+    else:
+        from polyglance.cross_encoders.explain import Explainer
+
+        explainer = Explainer.open(model, backbone=backbone, device=device)
+        explain_text = partial(
+            explainer.explain, picture, method=wanted.value, layers=layer_numbers, quiet=quiet
+        )
+        max_tokens = explainer.max_text_tokens
     rows, methods = [], []
     for code, text in sentences:
-        result = explainer.explain(
-            picture, text, language=code, method=by.value, layers=layer_numbers, quiet=quiet
-        )
+        result = explain_text(text, language=code)
         rows.append(AttributionRow(text, code, result.words, result.heatmaps))
         methods.append(Method(result.method))
         if result.truncated_after is not None:
-            warn_truncated(text, explainer.max_text_tokens, result.truncated_after)
+            warn_truncated(text, max_tokens, result.truncated_after)
         if result.language_unknown:
             print(_language_warning(code), file=sys.stderr)
     image = read_picture(picture)
@@ -101,7 +136,7 @@ def explain(
     out.mkdir(parents=True, exist_ok=True)
     drawing.save(out / "attribution.png")
     write_attribution_page(out / "attribution.html", image, rows, note=_NOTES[methods[0]])
-    if methods[0] is not by:
+    if methods[0] is not wanted:
         print(
             "attention is drawn instead: relevance needs a model known to be trained by MLM",
             file=sys.stderr,

@@ -109,6 +109,14 @@ def search(
             help="Dictionaries for words; default: Debian's FreeDict; repeatable.",
         ),
     ] = None,
+    rerank: Annotated[
+        bool,
+        typer.Option(
+            "--rerank",
+            rich_help_panel=MODELS,
+            help="Re-rank the best hits by the model's reader.",
+        ),
+    ] = False,
     cross_encoder: Annotated[
         Path | None,
         typer.Option(
@@ -116,8 +124,13 @@ def search(
         ),
     ] = None,
     candidates: Annotated[
-        int, typer.Option(min=1, rich_help_panel=MODELS, help="Number of hits to re-rank.")
-    ] = 50,
+        int | None,
+        typer.Option(
+            min=1,
+            rich_help_panel=MODELS,
+            help="Number of hits to re-rank; default: 20 with --rerank, 50 with --cross-encoder.",
+        ),
+    ] = None,
     all_segments: Annotated[
         bool, typer.Option("--all-segments", help="All segments of a clip, not only the best.")
     ] = False,
@@ -170,7 +183,8 @@ def search(
         raise PolyglanceError("--translation and --translate exclude each other: give one of them")
     if translate:
         text = _translate(query, language, translate, translator or (), dictionaries)
-    with Library(library, model=model, reranker=cross_encoder) as opened:
+    reranker = cross_encoder or (True if rerank else None)
+    with Library(library, model=model, reranker=reranker) as opened:
         _warn_unknown_folders(opened, folder or ())
         hits = opened.search(
             text,

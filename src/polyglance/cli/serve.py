@@ -53,14 +53,25 @@ def serve(
         typer.Option(help="Also serve files of this folder, this time; repeatable."),
     ] = None,
     cross_encoder: Annotated[
-        Path | None, typer.Option(help="A trained UC2 or M3P that re-ranks and explains hits.")
+        Path | None,
+        typer.Option(
+            help="A trained UC2 or M3P that re-ranks and explains hits; default: the model's"
+            " reader, which only explains."
+        ),
     ] = None,
     rerank: Annotated[
-        bool, typer.Option(help="Re-rank hits with the cross-encoder, or only explain them.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--rerank/--no-rerank",
+            help="Re-rank hits with the cross-encoder or reader, or only explain them.",
+        ),
+    ] = None,
     answerer: Annotated[
         Path | None,
-        typer.Option(help="A trained vqa model, RUN/model, that answers questions about hits."),
+        typer.Option(
+            help="A trained vqa model, RUN/model, that answers questions about hits; default: the"
+            " model's reader."
+        ),
     ] = None,
     manage: Annotated[
         bool,
@@ -85,7 +96,11 @@ def serve(
         import torch
 
         torch.set_num_threads(threads)
-    with Library(library, reranker=cross_encoder if rerank else None, threads=threads) as opened:
+    # The reader takes a second for every search, which nobody asked for.
+    reranks = rerank is not False if cross_encoder else bool(rerank)
+    reranker = (cross_encoder or True) if reranks else None
+    with Library(library, reranker=reranker, threads=threads) as opened:
+        reader = None if cross_encoder and answerer else opened.reader()
         _confirm_folders(opened, trust_folder or ())
         serve(
             opened,
@@ -94,8 +109,8 @@ def serve(
             token=token if token_file is None else _read_token(token_file, token),
             public_url=public_url,
             trusted_proxies=trusted_proxy or (),
-            explainer=_explainer(cross_encoder) if cross_encoder else None,
-            answerer=_answerer(answerer) if answerer else None,
+            explainer=_explainer(cross_encoder) if cross_encoder else reader,
+            answerer=_answerer(answerer) if answerer else reader,
             manage_folders=manage,
             watch=watch,
         )

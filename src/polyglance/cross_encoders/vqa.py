@@ -42,6 +42,7 @@ from polyglance.objectives.vqa import AnswerLoss, answer_probabilities
 from polyglance.text import Tokenizer, open_tokenizer
 from polyglance.text.detection import detect_language
 from polyglance.text.lexicon import Lexicon
+from polyglance.text.sentence_words import last_word_read
 from polyglance.vision.torch_backbone import TorchBackbone
 
 if TYPE_CHECKING:
@@ -203,6 +204,10 @@ class VQA:
         tagged = append_tags(question, tags)
         ids = self.tokenizer.encode(tagged, max_length=self.config.max_text_tokens)
         return Text(torch.tensor(ids), Packing.of([len(ids)])).to(self.backbone.device)
+
+    def last_word_read(self, question: str) -> str | None:
+        """Return the last word that is read of a question that is too long, else None."""
+        return last_word_read(question, self.tokenizer, self.config.max_text_tokens)
 
     def detect_language(self, question: str) -> str | None:
         """Return the language of a question among the model's own, or None without a lexicon."""

@@ -52,7 +52,6 @@ from polyglance.languages import is_spaceless, normalise_language
 from polyglance.text.detection import detect_language
 from polyglance.text.lexicon import Lexicon
 from polyglance.text.sentence_words import split_words
-from polyglance.text.tokenizer import Encoding
 from polyglance.utils.cores import available_cores
 from polyglance.vision.pictures import decoding_side
 
@@ -69,6 +68,9 @@ Floats = NDArray[np.float32]
 
 class Reader(PicklableEncoder):
     """Scores, answers and explains pictures; a `PairScorer` of `polyglance.search.reranking`."""
+
+    num_candidates = 20
+    """Hits to re-rank: with their decoding a second on two cores."""
 
     def __init__(self, folder: ModelFolder, threads: int | None = None) -> None:
         """Open the reader of a model.
@@ -167,6 +169,12 @@ class Reader(PicklableEncoder):
         """Return the language of a question among those of the answers; None if unknown."""
         return None if self.lexicon is None else detect_language(question, self.lexicon)
 
+    def last_word_read(self, text: str) -> str | None:
+        """Return the last word that is read of a text that is too long, else None."""
+        text, encoding = self._tokenizer.encode_with_spans(text, self.max_text_tokens)
+        words = split_words(text, encoding)
+        return words[-1][0] if words and self._is_truncated(text, encoding.ids) else None
+
     def explain(
         self,
         image: Picture,
@@ -193,7 +201,7 @@ class Reader(PicklableEncoder):
         words = split_words(text, encoding, spaces=not (code and is_spaceless(code)))
         if not words:
             raise PolyglanceError(f"there is no word in {sentence!r} to explain")
-        truncated = words[-1][0] if self._is_truncated(text, encoding) else None
+        truncated = words[-1][0] if self._is_truncated(text, encoding.ids) else None
         words = words[:max_words]
         cells = self._cells(self._picture_session, image)
         if sentence.rstrip().endswith(_QUESTION_MARKS):
@@ -280,9 +288,8 @@ class Reader(PicklableEncoder):
     def _words(self, ids: Sequence[int]) -> Floats:
         return self._table(ids)[None]
 
-    def _is_truncated(self, text: str, encoding: Encoding) -> bool:
-        longer = self._tokenizer.encode(text, self.max_text_tokens + 1)
-        return len(longer) > len(encoding.ids)
+    def _is_truncated(self, text: str, ids: Sequence[int]) -> bool:
+        return len(self._tokenizer.encode(text, self.max_text_tokens + 1)) > len(ids)
 
     def _probabilities(self, logits: Floats) -> Floats:
         if self.config.loss == "binary":

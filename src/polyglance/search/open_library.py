@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from polyglance.encoders import Encoder
+from polyglance.encoders.model_folder import DEFAULT_MODEL, ModelFolder, is_model
+from polyglance.encoders.reader_files import has_reader
 from polyglance.errors import PolyglanceError
 from polyglance.search.backends import FileBackend, Index, backend_for, default_library
 from polyglance.search.model_info import (
@@ -23,6 +26,9 @@ from polyglance.search.reranking import Reranker, RerankerLike, open_scorer
 from polyglance.search.store import LibraryNotFoundError, ModelInfo, Store
 from polyglance.vision.limited_decoding import DecodeLimits
 
+if TYPE_CHECKING:
+    from polyglance.encoders.reader import Reader
+
 
 class OpenLibrary:
     """Opens the parts of a library when they are first needed. Threads may share it."""
@@ -32,7 +38,7 @@ class OpenLibrary:
         path: PathLike | None = None,
         *,
         model: Model = None,
-        reranker: RerankerLike | None = None,
+        reranker: RerankerLike | bool | None = None,
         threads: int | None = None,
         features: Sequence[PathLike] = (),
         limits: DecodeLimits | None = None,
@@ -44,7 +50,8 @@ class OpenLibrary:
                 the default library (`default_library`).
             model: The model of a new library: a name, a folder or an encoder, or None for the
                 default model. An existing library knows its model.
-            reranker: Re-ranks the best hits: the folder of a trained UC2 or M3P, or any
+            reranker: Re-ranks the best hits: True for the reader of the library's model, the
+                folder of a trained UC2 or M3P, or any
                 `polyglance.search.reranking.PairScorer`.
             threads: The maximum number of cores for the model.
             features: Feature stores of the files to index, for a model of features.
@@ -52,7 +59,8 @@ class OpenLibrary:
         """
         self._backend = backend_for(default_library() if path is None else path)
         self.path = self._backend.path if isinstance(self._backend, FileBackend) else None
-        self._model, self._threads, self._scorer = model, threads, reranker
+        self._model, self._threads = model, threads
+        self._scorer: RerankerLike | bool | None = reranker or None
         self._features, self._limits = features, limits
         self._lock = threading.RLock()
         self._open_store: Store | None = None
@@ -119,11 +127,30 @@ class OpenLibrary:
                 self._loaded_encoder = encoder
             return self._loaded_encoder
 
+    def reader(self) -> Reader | None:
+        """Return the reader of the library's model, else the default model's, else None."""
+        with self._lock:
+            model = self._model
+            if model is None:
+                model = self._store().model_info.source or None
+            for name in (model, None):
+                if name is not None and not (isinstance(name, str | Path) and is_model(name)):
+                    continue
+                folder = ModelFolder.open(name)
+                if has_reader(folder):
+                    from polyglance.encoders.reader import Reader
+
+                    return Reader(folder, self._threads)
+            return None
+
     def _reranker(self) -> Reranker | None:
         """Return the re-ranker, or None."""
         with self._lock:
             if self._open_reranker is None and self._scorer is not None:
-                self._scorer = open_scorer(self._scorer)
+                scorer = self._scorer
+                if isinstance(scorer, bool):  # the default model says if it has no reader
+                    scorer = self.reader() or DEFAULT_MODEL
+                self._scorer = open_scorer(scorer, self._threads)
                 self._open_reranker = Reranker(self._scorer, self._store())
             return self._open_reranker
 

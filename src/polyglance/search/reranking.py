@@ -15,12 +15,14 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from polyglance.encoders.model_folder import is_model
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import DataError, MissingExtraError
 from polyglance.search.query import Hit, MediaRef, QueryText
@@ -32,13 +34,14 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 NUM_CANDIDATES = 50
-"""Hits that are re-ranked."""
+"""Hits that are re-ranked, unless the scorer has a ``num_candidates`` of its own."""
 CACHE_SIZE = 1000
 """Images whose encodings are cached: about 80 MB for a model of hidden size 384."""
 SAMPLE_SIZE = 4000
 """Vector ids drawn to estimate the standard deviation of a library's cosines."""
 MIN_SIDE = 448
-"""Pixels of an image's shorter side that are kept: twice the models' input."""
+"""Pixels of an image's shorter side that are kept: twice the models' input, unless the scorer
+has a ``min_side`` of its own."""
 _NUM_THREADS = 2
 """Threads that decode images, however many searches are running."""
 _MIN_SAMPLE = 24
@@ -83,13 +86,22 @@ class RescoresVectors(Protocol):
 
 
 RerankerLike: TypeAlias = "str | Path | PairScorer"
-"""A scorer, or the folder of a trained UC2 or M3P."""
+"""A scorer, the name or folder of a model with a reader, or the folder of a trained UC2 or M3P."""
 
 
-def open_scorer(reranker: RerankerLike) -> PairScorer:
-    """Return a scorer as it is, or load a trained model, which needs torch."""
+def open_scorer(reranker: RerankerLike, threads: int | None = None) -> PairScorer:
+    """Return a scorer as it is, or load one.
+
+    Args:
+        reranker: A model with a reader needs no torch; a trained UC2 or M3P does.
+        threads: CPU threads of a reader; None for all cores.
+    """
     if not isinstance(reranker, str | Path):
         return reranker
+    if is_model(reranker):
+        from polyglance.encoders.reader import Reader
+
+        return Reader.open(reranker, threads)
     try:
         from polyglance.cross_encoders.rerank import CrossEncoderReranker
     except ModuleNotFoundError as error:
@@ -109,6 +121,12 @@ class Reranker:
         self._sample: tuple[Hashable, Vectors] | None = None
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(_NUM_THREADS, "reranking")
+
+    @property
+    def num_candidates(self) -> int:
+        """How many hits to re-rank where nobody says."""
+        own: int = getattr(self._scorer, "num_candidates", NUM_CANDIDATES)
+        return own
 
     def rerank(
         self, hits: Sequence[Hit], text: QueryText, query: Vectors, *, language: str | None = None
@@ -171,7 +189,8 @@ class Reranker:
         with self._lock:
             encodings = {hit.id: self._cache[hit.id] for hit in hits if hit.id in self._cache}
         missing = [hit for hit in hits if hit.id not in encodings]
-        images = list(self._pool.map(_read_image, missing))
+        min_side = getattr(self._scorer, "min_side", MIN_SIDE)
+        images = list(self._pool.map(partial(_read_image, min_side=min_side), missing))
         pairs = [(hit.id, image) for hit, image in zip(missing, images, strict=True) if image]
         if pairs:
             encoded = self._scorer.encode_images([image for _, image in pairs])
@@ -205,10 +224,10 @@ class Reranker:
         return self._store.rows(ids).vectors
 
 
-def _read_image(media: MediaRef) -> Image | None:
+def _read_image(media: MediaRef, min_side: int = MIN_SIDE) -> Image | None:
     """Return a picture or the middle frame of a span; None if the file is missing or broken."""
     try:
-        image = read_image(str(media.path), media.kind, media.span, min_side=MIN_SIDE)
+        image = read_image(str(media.path), media.kind, media.span, min_side=min_side)
     except (DataError, MissingExtraError):
         return None
-    return downscale(image, MIN_SIDE)
+    return downscale(image, min_side)

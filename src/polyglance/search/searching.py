@@ -22,7 +22,6 @@ from polyglance.search.query import (
     encode_query,
 )
 from polyglance.search.query_syntax import Weighted, parse_query
-from polyglance.search.reranking import NUM_CANDIDATES
 from polyglance.search.results import SearchResults
 from polyglance.search.signal_library import SignalLibrary
 from polyglance.search.signals.words import query_words
@@ -55,7 +54,7 @@ class SearchableLibrary(SignalLibrary):
         literal: bool = False,
         translators: Sequence[Translator] = (),
         all_segments: bool = False,
-        candidates: int = NUM_CANDIDATES,
+        candidates: int | None = None,
         off: Collection[str] = (),
         stack: bool = False,
     ) -> SearchResults:
@@ -83,7 +82,8 @@ class SearchableLibrary(SignalLibrary):
             literal: Take ``text`` as it is: no exclusions, weights and corrections.
             translators: Translate ``text`` from ``language``, and average over all languages.
             all_segments: Return every good span of a clip, not only the best.
-            candidates: How many of the best hits a re-ranker scores. It scores ``text`` alone;
+            candidates: How many of the best hits a re-ranker scores; None for 20 with a model's
+                reader and 50 with others. It scores ``text`` alone;
                 images count by their vectors.
             off: Signals to search without: ``"names"`` of files and folders, ``"dates"`` and
                 ``"places"`` in words, ``"text"`` inside pictures (`polyglance.search.signals`).
@@ -145,7 +145,9 @@ class SearchableLibrary(SignalLibrary):
             language=language,
         )
         reranker = self._reranker() if text else None
-        count = max(k + offset, candidates) if reranker else k + offset
+        if reranker and candidates is None:
+            candidates = reranker.num_candidates
+        count = max(k + offset, candidates or 0) if reranker else k + offset
         one_per_item = not all_segments
         hits = self._find(query.vector, count, where, asked, one_per_item=one_per_item, stack=stack)
         if reranker and text:

@@ -197,8 +197,9 @@ def test_a_reader_is_exported_only_with_its_dual_encoder(
 
 
 def test_it_learns_to_answer_and_to_match(recipe: ReaderRecipe, data: Path, tmp_path: Path) -> None:
-    plain = settings(Path(recipe.dual_encoder), steps=60)
-    plain["compression"]["steps"] = 10
+    plain = settings(Path(recipe.dual_encoder), steps=100) | {"dropout": 0, "drop_cells": 0}
+    plain["answering"] |= {"weight": 1, "head_dropout": 0}
+    plain["loop"]["learning_rate"] = 2e-3
     report = reader_train.train(load(ReaderRecipe, plain), data, tmp_path / "run")
     for stage in ("trained", "compressed"):
         scores = report[stage]["questions"]
