@@ -135,3 +135,16 @@ def test_similarity_of_a_single_image_has_a_bounded_scale() -> None:
     model.similarity.initialise(heads, model.similarity.answer_vectors.clone(), image)
     one = Regions(regions[:2], torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 2), Packing.of([2]))
     torch.testing.assert_close(model.similarity(one), torch.zeros(1, 4), atol=1e-3, rtol=0)
+
+
+@torch.no_grad()
+def test_folded_answer_embeddings_give_the_same_logits() -> None:
+    model = answering()
+    model.initialise_head(torch.full((4,), 0.25), MEANINGS)
+    before = asked(model)
+    model.fold_answer_embeddings()
+    assert model.answer_projection is None
+    assert "answer_embeddings" not in model.state_dict()
+    torch.testing.assert_close(asked(model), before)
+    model.fold_answer_embeddings()  # a second time changes nothing
+    torch.testing.assert_close(asked(model), before)

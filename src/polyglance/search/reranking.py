@@ -189,8 +189,10 @@ class Reranker:
         with self._lock:
             encodings = {hit.id: self._cache[hit.id] for hit in hits if hit.id in self._cache}
         missing = [hit for hit in hits if hit.id not in encodings]
-        min_side = getattr(self._scorer, "min_side", MIN_SIDE)
-        images = list(self._pool.map(partial(_read_image, min_side=min_side), missing))
+        read, own = _read_image, getattr(self._scorer, "min_side", None)
+        if own is not None:  # smaller pictures are decoded faster
+            read = partial(_read_image, min_side=own)
+        images = list(self._pool.map(read, missing))
         pairs = [(hit.id, image) for hit, image in zip(missing, images, strict=True) if image]
         if pairs:
             encoded = self._scorer.encode_images([image for _, image in pairs])

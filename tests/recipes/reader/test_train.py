@@ -197,13 +197,19 @@ def test_a_reader_is_exported_only_with_its_dual_encoder(
 
 
 def test_it_learns_to_answer_and_to_match(recipe: ReaderRecipe, data: Path, tmp_path: Path) -> None:
-    plain = settings(Path(recipe.dual_encoder), steps=100) | {"dropout": 0, "drop_cells": 0}
+    plain = settings(Path(recipe.dual_encoder), steps=150)
+    plain |= {"dropout": 0, "drop_cells": 0, "min_crop_area": 0.9}
     plain["answering"] |= {"weight": 1, "head_dropout": 0}
-    plain["loop"]["learning_rate"] = 2e-3
+    plain["loop"]["learning_rate"] = 5e-4
     report = reader_train.train(load(ReaderRecipe, plain), data, tmp_path / "run")
     for stage in ("trained", "compressed"):
         scores = report[stage]["questions"]
         assert [scores[code]["model"]["score"] for code in ("en", "vi")] == [100, 100]
+    reader = Reader.open(tmp_path / "run" / "model")
+    pictures = [data / "colours" / "images" / f"val-{number}.png" for number in range(24, 28)]
+    encoded = reader.encode_images(pictures)  # one of each colour
+    best = [int(reader.score(f"a {name} dog", encoded).argmax()) for name in COLOURS]
+    assert sum(np.equal(best, range(4))) >= 3
 
 
 def test_test_images_are_never_trained_on(recipe: ReaderRecipe, data: Path) -> None:
