@@ -33,6 +33,7 @@ MODULES = {
         "polyglance.cross_encoders": "score, explain and answer with a trained UC2 or M3P",
         "polyglance.encoders": "dual encoders, and the protocol of your own",
         "polyglance.encoders.torch_encoder": "wrap a torch model",
+        "polyglance.encoders.reader": "re-rank, answer and explain with a model's reader",
         "polyglance.encoders.stored_features": "clips by features of a video network",
         "polyglance.encoders.translated_queries": "queries together with their translations",
         "polyglance.vision.limited_decoding": "limits on files from others",

@@ -58,7 +58,7 @@ def export_run(
             f"{run} does not exist: give the folder of a run, the --out of 'polyglance train'"
         )
     _refuse_vqa(run)
-    if _system(run / COMPACT / "config.json") == "reader":
+    if _system(run / COMPACT / "config.json") == "compact_reader":
         from polyglance.export.reader import export_reader
 
         return export_reader(run, folder)

@@ -30,7 +30,7 @@ from polyglance.utils.folder_format import check_format
 
 COMPACT = "compact"
 """Folder of a run with a compressed reader."""
-SYSTEM = "reader"
+SYSTEM = "compact_reader"
 FORMAT = 1
 """Version of a compressed reader's ``config.json``."""
 

@@ -29,7 +29,10 @@ SYSTEMS = {
     "fine_tune": ("fine_tune.config.FineTuneRecipe", "fine_tune.train.train"),
     "smalr": ("smalr.config.SMALRRecipe", "smalr.train.train"),
     "vqa": ("vqa.config.VQARecipe", "vqa.train.train"),
-    "reader": ("reader.config.ReaderRecipe", "reader.train.train"),
+    "compact_reader": (
+        "compact_reader.config.ReaderRecipe",
+        "compact_reader.train.train",
+    ),
     "caption_translator": (
         "caption_translator.config.CaptionTranslatorRecipe",
         "caption_translator.train.train",

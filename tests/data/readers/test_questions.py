@@ -11,7 +11,6 @@ import pytest
 from polyglance.data.readers import read_all_records
 from polyglance.errors import DataError
 from polyglance.evaluation.answers import answer_scores
-from polyglance.records import Question
 
 
 def answers(tmp_path: Path, **fields: Any) -> tuple[str, ...]:

@@ -10,10 +10,11 @@ from typing import Any, Protocol
 from polyglance.config import validate_fields
 from polyglance.recipes import SYSTEMS, Recipe
 from polyglance.recipes.caption_translator.config import CaptionTranslatorRecipe
+from polyglance.recipes.compact_reader.config import ReaderRecipe
 from polyglance.recipes.cross_encoder.config import CrossEncoderRecipe
 from polyglance.recipes.fine_tune.config import FineTuneRecipe
 from polyglance.recipes.mmp.config import MMPPhotoRecipe, MMPRecipe
-from polyglance.recipes.plan import fine_tune, mmp, reader, smalr, translator, vqa
+from polyglance.recipes.plan import compact_reader, fine_tune, mmp, smalr, translator, vqa
 from polyglance.recipes.plan.synthetic import (
     CorpusShape,
     SyntheticRun,
@@ -22,7 +23,6 @@ from polyglance.recipes.plan.synthetic import (
     stage_batch,
     with_batch_limit,
 )
-from polyglance.recipes.reader.config import ReaderRecipe
 from polyglance.recipes.smalr.config import SMALRRecipe
 from polyglance.recipes.vqa.config import VQARecipe
 
@@ -254,7 +254,7 @@ def _prepare_reader(
         for part in (settings.answering, settings.retrieval)
     )
     probed = replace(settings, answering=answering, retrieval=retrieval)
-    run = reader.build_reader_run(probed, tokens, device)
+    run = compact_reader.build_reader_run(probed, tokens, device)
     (stage,) = run.stages
     return Prepared(
         run,
@@ -324,7 +324,7 @@ _PREPARE: dict[str, Prepare] = {
     "smalr": _prepare_smalr,
     "vqa": _prepare_vqa,
     "caption_translator": _prepare_translator,
-    "reader": _prepare_reader,
+    "compact_reader": _prepare_reader,
 }
 assert _PREPARE.keys() == SYSTEMS.keys()
 

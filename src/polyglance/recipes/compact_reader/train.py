@@ -23,16 +23,16 @@ from polyglance.models.vqa import VQAModel
 from polyglance.nn.encoder import Encoder
 from polyglance.nn.linear_compression import linear_compact_state, quantise_linears
 from polyglance.nn.packing import Packing
-from polyglance.recipes.cross_encoder.captions import LanguageBalancedSampler
-from polyglance.recipes.reader.config import ReaderRecipe
-from polyglance.recipes.reader.data import DualEncoder, ReaderData, load_data
-from polyglance.recipes.reader.evaluation import ReaderEvaluation
-from polyglance.recipes.reader.tasks import (
+from polyglance.recipes.compact_reader.config import ReaderRecipe
+from polyglance.recipes.compact_reader.data import DualEncoder, ReaderData, load_data
+from polyglance.recipes.compact_reader.evaluation import ReaderEvaluation
+from polyglance.recipes.compact_reader.tasks import (
     DistilledAnswers,
     DistilledScores,
     ListwiseRetrievalTask,
     mine_hard_negatives,
 )
+from polyglance.recipes.cross_encoder.captions import LanguageBalancedSampler
 from polyglance.recipes.run_folder import save_recipe, write_report
 from polyglance.recipes.stages import Stage
 from polyglance.recipes.uc2.tasks import ImageTextCorpus, Indices
@@ -66,7 +66,7 @@ def train(recipe: ReaderRecipe, data: Path, run: Path, *, device: str = "cpu") -
     torch.set_float32_matmul_precision("high")
     if missing := recipe.missing_files(data):
         raise DataError("; ".join(missing))
-    save_recipe(recipe, "reader", run)
+    save_recipe(recipe, "compact_reader", run)
     loaded = load_data(recipe, data, device)
     targets = answer_targets(loaded.answers, loaded.questions.questions)
     model = build_model(recipe, loaded, device)
@@ -285,7 +285,7 @@ def save_compact(
     )
     settings = {
         "format": 1,
-        "system": "reader",
+        "system": "compact_reader",
         "dual_encoder": recipe.dual_encoder,
         "model": as_plain(model.cross_encoder.config),
         "head_width": model.head_width,

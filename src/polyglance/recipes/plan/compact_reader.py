@@ -10,6 +10,8 @@ from polyglance.encoders.model_folder import ModelFolder
 from polyglance.models.mmp import MMPConfig
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.models.vqa import VQAModel
+from polyglance.recipes.compact_reader.config import ReaderRecipe
+from polyglance.recipes.compact_reader.tasks import ListwiseRetrievalTask
 from polyglance.recipes.cross_encoder.captions import LanguageBalancedSampler
 from polyglance.recipes.plan.synthetic import (
     CorpusShape,
@@ -17,8 +19,6 @@ from polyglance.recipes.plan.synthetic import (
     random_captions,
     random_regions,
 )
-from polyglance.recipes.reader.config import ReaderRecipe
-from polyglance.recipes.reader.tasks import ListwiseRetrievalTask
 from polyglance.recipes.stages import Stage
 from polyglance.recipes.uc2.tasks import ImageTextCorpus
 from polyglance.recipes.vqa.tasks import AnswerTargets, VQATask

@@ -22,10 +22,10 @@ from polyglance.errors import DataError, PolyglanceError
 from polyglance.export.from_run import export_run
 from polyglance.models.vqa import VQAModel
 from polyglance.recipes import open_recipe
-from polyglance.recipes.reader import train as reader_train
-from polyglance.recipes.reader.config import ReaderRecipe
-from polyglance.recipes.reader.data import load_data
-from polyglance.recipes.reader.tasks import listwise_loss, mine_hard_negatives
+from polyglance.recipes.compact_reader import train as reader_train
+from polyglance.recipes.compact_reader.config import ReaderRecipe
+from polyglance.recipes.compact_reader.data import load_data
+from polyglance.recipes.compact_reader.tasks import listwise_loss, mine_hard_negatives
 from polyglance.records import Record, write_manifest
 
 COLOURS = {"red": (250, 0, 0), "green": (0, 250, 0), "blue": (0, 0, 250), "white": (250,) * 3}
@@ -253,5 +253,5 @@ def test_missing_data_fails_before_training(recipe: ReaderRecipe, tmp_path: Path
 
 def test_the_shipped_recipe_opens() -> None:
     recipe = open_recipe("polyglance-reader")
-    assert recipe.system == "reader"
+    assert recipe.system == "compact_reader"
     assert isinstance(recipe.settings, ReaderRecipe)

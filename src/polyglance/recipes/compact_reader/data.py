@@ -18,8 +18,8 @@ from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.errors import DataError, PolyglanceError, Problems
 from polyglance.export.to_torch import load_torch
 from polyglance.models.mmp import MMP
+from polyglance.recipes.compact_reader.config import ReaderCorpus, ReaderRecipe
 from polyglance.recipes.cross_encoder.data import Split
-from polyglance.recipes.reader.config import ReaderCorpus, ReaderRecipe
 from polyglance.recipes.vqa.data import QuestionSplit, build_split
 from polyglance.recipes.vqa.questions import build_answer_vocabulary, hash_share
 from polyglance.records import Question, Record

@@ -9,14 +9,14 @@ import numpy as np
 
 from polyglance.encoders.answers import AnswerVocabulary
 from polyglance.models.vqa import VQAModel
+from polyglance.recipes.compact_reader.data import DualEncoder, ReaderData
+from polyglance.recipes.compact_reader.tasks import dual_image_vectors, dual_text_vectors
 from polyglance.recipes.cross_encoder.data import Split
 from polyglance.recipes.cross_encoder.evaluation import (
     DualScores,
     evaluate_split,
     tune_dual_weight,
 )
-from polyglance.recipes.reader.data import DualEncoder, ReaderData
-from polyglance.recipes.reader.tasks import dual_image_vectors, dual_text_vectors
 from polyglance.recipes.retrieval_report import rows_by_language
 from polyglance.recipes.vqa.data import QuestionSplit
 from polyglance.recipes.vqa.evaluation import evaluate, predict
