@@ -249,10 +249,10 @@ def _prepare_reader(
     settings: ReaderRecipe, options: PlanOptions, limit: int | None, device: str
 ) -> Prepared:
     tokens = min(options.mean_tokens or _SUBWORDS, settings.max_text_tokens)
-    answering, retrieval = (
-        replace(part, batch=limited_batch(part.batch, options.gpus, limit))
-        for part in (settings.answering, settings.retrieval)
-    )
+    batch = limited_batch(settings.answering.batch, options.gpus, limit)
+    answering = replace(settings.answering, batch=batch)
+    batch = limited_batch(settings.retrieval.batch, options.gpus, limit)
+    retrieval = replace(settings.retrieval, batch=batch)
     probed = replace(settings, answering=answering, retrieval=retrieval)
     run = compact_reader.build_reader_run(probed, tokens, device)
     (stage,) = run.stages
