@@ -137,6 +137,9 @@ DETAILS = {
     "Models in detail": (
         "polyglance.cross_encoders.model_folder",
         "polyglance.cross_encoders.object_tags",
+        "polyglance.encoders.answers",
+        "polyglance.encoders.attribution",
+        "polyglance.encoders.reader_files",
         "polyglance.cross_encoders.regions",
         "polyglance.export.split_model",
         "polyglance.models.attribution",
@@ -171,6 +174,7 @@ DETAILS = {
         "polyglance.batches.regions",
         "polyglance.batches.streamed_regions",
         "polyglance.recipes.caption_translator.config",
+        "polyglance.recipes.compact_reader.config",
         "polyglance.recipes.cross_encoder.batches",
         "polyglance.recipes.cross_encoder.build",
         "polyglance.recipes.cross_encoder.captions",
