@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from functools import cache
@@ -20,6 +22,41 @@ if TYPE_CHECKING:
 # How long an example takes says how busy the machine is, not whether the code is right.
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
+
+# Tests write thousands of small files and databases that wait until the disk has them. In memory
+# nothing waits. Worker processes find the folder in TMPDIR, by which one can also ask for another.
+_MEMORY = Path("/dev/shm")
+_ROOM = 4 * 2**30  # bytes; all tests together write less than half of that
+
+
+def _make_folder_in_memory() -> None:
+    """Create a folder for temporary files in memory, if there is room."""
+    if "TMPDIR" in os.environ or not os.access(_MEMORY, os.W_OK):
+        return
+    memory = os.statvfs(_MEMORY)
+    if memory.f_bavail * memory.f_frsize < _ROOM or memory.f_flag & os.ST_NOEXEC:
+        return
+    folder = tempfile.mkdtemp(prefix="polyglance-", dir=_MEMORY)
+    os.chmod(folder, 0o755)  # noqa: PTH101 - started by root, PostgreSQL runs as another user
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    atexit.register(_remove, folder, os.getpid())
+
+
+def _remove(folder: str, creator: int) -> None:
+    """Free the memory; files of a failed test stay for whoever looks into it."""
+    if os.getpid() == creator and not _failed:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+_failed = False
+_make_folder_in_memory()
+
+
+def pytest_sessionfinish(exitstatus: int) -> None:
+    """Note whether a test failed."""
+    global _failed
+    _failed = exitstatus == pytest.ExitCode.TESTS_FAILED
+
 
 # Tests confirm folders, which must not end up in the settings of whoever runs them.
 os.environ["POLYGLANCE_CONFIG"] = tempfile.mkdtemp(prefix="polyglance-tests-")
@@ -44,8 +81,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.enable()
     gc.set_threshold(10_000, 20, 20)  # seldom: few objects of a test outlive it
     if session.config.option.collectonly:
-        # `make test` collects in one process first, which compiles for the workers what they
-        # import: also 800 modules that torch imports with the first optimiser.
+        # `make test` collects in one process first, of which the workers are forks. They need also
+        # the 800 modules that torch imports with the first optimiser.
         import torch._dynamo  # noqa: F401
 
 
