@@ -46,12 +46,13 @@ types: $(VENV)/ready-dev
 
 # One thread a process: workers with two threads each would fight over two cores. Where a
 # test asks for more, threads wait asleep: one that spins keeps the others from work. More workers
-# than cores, because tests of servers, kills and several processes wait much of the time. What is
-# compiled is kept, whatever the machine's habit: tests start the command dozens of times.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest
+# than cores, because tests of servers, kills and several processes wait much of the time; they are
+# forks of a process that has imported everything. What is compiled is kept, whatever the machine's
+# habit: tests start the command dozens of times.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE
 
-pytest: $(VENV)/collected
-	$(PYTEST) -n 3 --dist worksteal
+pytest: $(VENV)/ready-dev
+	$(PYTEST) $(BIN)/python -m tools.parallel_tests --workers 4
 
 format: $(VENV)/ready-dev
 	$(BIN)/ruff check --fix .
@@ -99,13 +100,6 @@ $(VENV)/ready-dev: $(VENV)/installers.txt
 		$(INSTALL) --constraint $(LOCK) --requirement $(VENV)/requirements-dev.txt; }
 	$(PROJECT)
 	touch $@ $(VENV)/ready
-
-# One process compiles what tests import, rewrites their assertions and lets Hypothesis read the
-# constants of the code; the workers then find that done, which each would do on its own. An error
-# here is one of the tests, which report it.
-$(VENV)/collected: $(VENV)/ready-dev
-	-$(PYTEST) --collect-only -qq > /dev/null
-	touch $@
 
 clean:
 	rm -rf $(VENV) demo-output site
