@@ -1,14 +1,14 @@
 """Calibrate the default model on validation pictures, and measure it on others.
 
-Pictures: flickr8k/val, the last 1,000 of coco/train (the recipe's validation pictures) and
-pictures of COCO that the model was not trained on. Half of them fit the calibration, libraries
-of 10 to 3,000 of the other half are asked: captions whose picture is there, captions that share
-nothing with any picture, names of classes, and queries that no picture matches: random letters and
-words, sentences of Tatoeba that say nothing to be seen, and subjects that no caption mentions.
+Pictures: flickr8k/val and those of COCO that `polyglance data hold-out` held out of training.
+Half of them fit the calibration, libraries of 10 and more of the other half are asked: captions
+whose picture is there, captions that share nothing with any picture, names of classes, and queries
+that no picture matches: random letters and words, sentences of Tatoeba that say nothing to be
+seen, and subjects that no caption mentions.
 
-    python -m benchmarks.experiments.calibration --data DATA --coco COCO [--write]
+    python -m benchmarks.experiments.calibration --data DATA --held-out MANIFEST... [--write]
 
-``--coco`` has the pictures of DATA/more (see its README). Writes results/calibration.json;
+The captions of held-out pictures are DATA/more's. Writes results/calibration.json;
 ``--write`` also writes the calibration into the model's folder.
 """
 
@@ -39,11 +39,12 @@ from polyglance.evaluation.calibration_data import (
 )
 from polyglance.export.calibration import write_calibration
 from polyglance.languages import normalise_language
+from polyglance.records import read_manifest
 
 NAMES = Path(__file__).parent / "class_names.json"
-MORE = {"coco-en-human": 3600, "coco-zh-human": 500, "coco-nl-mt": 500, "coco-vi-human": 200,
-        "coco-fa-mt": 300}  # fmt: skip
-"""Manifests of pictures that the model was not trained on, and how many of each are taken."""
+MORE = ("coco-en-human", "coco-en-model", "coco-zh-human", "coco-nl-mt", "coco-fa-mt",
+        "coco-vi-human")  # fmt: skip
+"""Manifests with captions of held-out pictures."""
 SENTENCE_LANGUAGES = ("en", "de", "fr", "cs", "pt", "ar", "zh")
 ABSTRACT = re.compile(
     r"\b(think|believe|know|want|if|why|how|should|would|could|because|must|never|always|opinion"
@@ -69,18 +70,16 @@ SUBJECTS = (
     "telescope;hammock;chandelier;spiral staircase;totem pole;igloo;yurt;gondola;cable car;tornado"
 )
 """Subjects of pictures that few have; those that a caption mentions are left out."""
-NUM_VALIDATION = 1000
-"""Pictures at the end of coco/train that the recipe holds out."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--coco", type=Path, required=True, help="folder of images/*.webp")
+    parser.add_argument("--held-out", type=Path, nargs="+", required=True, help="manifests")
     parser.add_argument("--cache", type=Path, help="vectors of pictures, .npz")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    pictures = held_out_pictures(options.data, options.coco)
+    pictures = held_out_pictures(options.data, options.held_out)
     vectors = encode_pictures(pictures, options.cache)
     names = json.loads(NAMES.read_text())
     data = encode_calibration_data(
@@ -147,21 +146,20 @@ class CachedTexts(OnnxEncoder):
         return np.array([known[text] for text in texts], np.float32)
 
 
-def held_out_pictures(data: Path, coco: Path) -> list[LabelledPicture]:
+def held_out_pictures(data: Path, manifests: Sequence[Path]) -> list[LabelledPicture]:
     """Return the pictures that the model was not trained on, with captions and labels."""
+    files = {
+        Path(str(record.image)).stem: manifest.parent / str(record.image)
+        for manifest in manifests
+        for record in read_manifest(manifest)
+    }
+    more = [data / "more" / f"{name}.jsonl.xz" for name in MORE]
     labels = [data / "more" / "coco-labels.jsonl.xz"]
-    train = read_labelled_pictures([data / "coco" / "train.jsonl"], labels)
-    trained = {picture.path.stem for picture in train}
-    chosen = [*read_labelled_pictures([data / "flickr8k" / "val.jsonl"]), *train[-NUM_VALIDATION:]]
-    drawn, generator = set[str](), random.Random(7)
-    for manifest, count in MORE.items():
-        more = read_labelled_pictures([data / "more" / f"{manifest}.jsonl.xz"], labels)
-        known = trained | drawn
-        new = {one.path.stem: one for one in more if one.path.stem not in known}
-        stems = generator.sample(sorted(new), count)
-        drawn |= set(stems)
-        chosen += [replace(new[stem], path=coco / "images" / new[stem].path.name) for stem in stems]
-    return chosen
+    captioned = read_labelled_pictures([*manifests, *more], labels)
+    return [
+        *read_labelled_pictures([data / "flickr8k" / "val.jsonl"]),
+        *(replace(one, path=files[one.path.stem]) for one in captioned if one.path.stem in files),
+    ]
 
 
 def encode_pictures(pictures: list[LabelledPicture], cache: Path | None) -> Vectors:

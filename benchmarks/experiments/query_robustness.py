@@ -14,7 +14,7 @@ Exclusions: names of COCO's classes in the languages of the interface, "dog with
 "without dogs", on pictures that the model was not trained on; which of the first 20 do not show
 what was excluded, and show what was wanted.
 
-    python -m benchmarks.experiments.query_robustness --data DATA --coco COCO
+    python -m benchmarks.experiments.query_robustness --data DATA --held-out MANIFEST...
 
 Writes results/query_robustness.json.
 """
@@ -74,7 +74,7 @@ MIN_PICTURES = 25
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--coco", type=Path, required=True, help="folder of images/*.webp")
+    parser.add_argument("--held-out", type=Path, nargs="+", required=True, help="manifests")
     parser.add_argument("--cache", type=Path, help="vectors of pictures, .npz")
     options = parser.parse_args()
     encoder = CachedTexts(options.cache)
@@ -97,7 +97,7 @@ def main() -> None:
         encoder, trained, encode_pictures(trained, options.cache), ("es", "uk")
     )
     print(json.dumps(figures["clean_captions"], indent=1), flush=True)
-    pictures = held_out_pictures(options.data, options.coco)
+    pictures = held_out_pictures(options.data, options.held_out)
     vectors = encode_pictures(pictures, options.cache)
     # Labels of the others were read from captions, which do not name everything.
     labelled = np.array([picture.path.stem.isdecimal() for picture in pictures])

@@ -31,11 +31,13 @@ def main() -> None:
     )
     report = json.loads((RUN / "report.json").read_text(encoding="utf-8"))
     recalls = recall_tables(model["recalls"])
-    pages.fill(CARD, {"recalls": recalls, "speed": speed(latency)})
+    words = word_table(model["word_search"])
+    pages.fill(CARD, {"recalls": recalls, "words": words, "speed": speed(latency)})
     pages.fill(
         PAGE,
         {
             "recalls": recalls,
+            "words": words,
             "speed": speed(latency),
             "compression": compression(report),
             "transfer": transfer_table(transfer),
@@ -71,6 +73,20 @@ def recall_tables(measured: Mapping[str, Any]) -> str:
             f"\n\n{pages.table(header, rows)}"
         )
     return "\n\n".join(parts)
+
+
+def word_table(found: Mapping[str, Any]) -> str:
+    """Format word search by language, best first."""
+    precision = found["mean_average_precision"]
+    rows = [
+        [get_language(code).english_name, f"{value:.1f}", f"{value / precision['en']:.0%}"]
+        for code, value in sorted(precision.items(), key=lambda pair: -pair[1])
+    ]
+    return (
+        f"The names of COCO's 80 classes as queries over the {found['pictures']:,} pictures of"
+        f" {found['split']}: mean average precision, and its share of English's.\n\n"
+        f"{pages.table(['language', 'mAP', 'of English'], rows)}"
+    )
 
 
 def speed(latency: Mapping[str, Any]) -> str:
@@ -134,20 +150,28 @@ def _from_least_to_most(settings: Mapping[str, Any]) -> dict[str, Any]:
     return dict(sorted(settings.items(), key=lambda named: ("all" in named[0], len(named[0]))))
 
 
+_CURVES = {
+    "flickr8k/": "Flickr8k: images and captions",
+    "coco/": "MSCOCO: images and captions",
+    "labels": "names of labels",
+    "classes.images": "names of classes",
+    "captions.parallel": "parallel captions",
+    "tatoeba": "Tatoeba",
+    "words": "words",
+}
+"""Parts of the names of losses, and how the plot calls them."""
+
+
 def training_plot(log: Path) -> str:
-    """Draw validation recall by language over training."""
+    """Draw the losses over training."""
     curves: dict[str, list[tuple[float, float]]] = {}
     for line in log.read_text(encoding="utf-8").splitlines():
         entry = json.loads(line)
-        for name, value in entry.get("validation", {}).items():
-            if "." not in name and name not in ("score", "average"):
-                label = get_language(name).english_name
-            elif name == "coco/train.average":
-                label = "MSCOCO, held out"
-            else:
-                continue
-            curves.setdefault(label, []).append((entry["step"], value))
-    return line_plot.plot(curves, x_label="steps", y_label="mR on validation pictures, in percent")
+        for name, value in entry.items():
+            for part, label in _CURVES.items():
+                if part in name:
+                    curves.setdefault(label, []).append((entry["step"], value))
+    return line_plot.plot(curves, x_label="steps", y_label="loss, before its weight")
 
 
 if __name__ == "__main__":

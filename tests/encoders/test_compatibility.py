@@ -1,4 +1,4 @@
-"""The shipped model gives the vectors that version 0.1 gave."""
+"""The shipped model gives the vectors that it gave when it was added."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 import polyglance
 from polyglance.demo.photographs import FOLDER
 
-VERSION_0_1 = Path(__file__).parents[1] / "fixtures" / "version_0_1" / "shipped_vectors.npz"
+RECORDED = Path(__file__).parents[1] / "fixtures" / "second_edition" / "shipped_vectors.npz"
 """Photographs of the demo, sentences in ten languages, and their vectors."""
 
 
-def test_shipped_model_gives_the_vectors_of_version_0_1() -> None:
+def test_shipped_model_gives_the_vectors_of_its_second_edition() -> None:
     encoder = polyglance.load(threads=1)
-    with np.load(VERSION_0_1, allow_pickle=False) as expected:
+    with np.load(RECORDED, allow_pickle=False) as expected:
         assert encoder.fingerprint == expected["fingerprint"]
         paths = [FOLDER / f"{name}.webp" for name in expected["photographs"]]
         # ONNX Runtime's kernels round differently on another architecture.
@@ -28,7 +28,6 @@ def test_shipped_model_gives_the_vectors_of_version_0_1() -> None:
                 expected["text_vectors"],
                 1e-6 if is_same else 1e-2,
             ),
-            # Version 0.1 rounded twelve layers of pictures to half precision and back.
             (
                 encoder.encode_pictures(paths),
                 expected["picture_vectors"],

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.first_edition import FirstEdition
+from polyglance.errors import PolyglanceError
 from polyglance.search.approximate import ApproximateIndex, graph_path
 from polyglance.search.bulk.shards import ShardFolder
 from polyglance.search.exact import ExactIndex
@@ -36,7 +38,7 @@ def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     copy = tmp_path_factory.mktemp("upgraded")
     for file in FIXTURES.glob("library.polyglance*"):
         shutil.copyfile(file, copy / file.name)
-    with Library(copy / "library.polyglance", threads=1) as library:
+    with Library(copy / "library.polyglance", model=FirstEdition()) as library:
         yield library
 
 
@@ -99,7 +101,7 @@ def test_a_graph_of_version_0_1_is_usable(upgraded: Library) -> None:
 
 def test_a_library_of_version_0_1_takes_further_files(folder: Path) -> None:
     """The photographs lie elsewhere now, so they are copies of what is on record."""
-    with Library(folder / "library.polyglance") as library:
+    with Library(folder / "library.polyglance", model=FirstEdition()) as library:
         vectors = {relative(entry.item.path): entry.vectors for entry in library._store().entries()}
         report = library.add(folder / "photos", thumbnails=True)
         assert (report.added, report.moved, len(report.bad)) == (7, 0, 1)
@@ -113,6 +115,21 @@ def test_a_library_of_version_0_1_takes_further_files(folder: Path) -> None:
         assert len(library) == 13
 
 
+def test_a_library_of_the_first_edition_says_how_to_go_on(folder: Path) -> None:
+    path = folder / "library.polyglance"
+    with (
+        Library(path) as library,
+        pytest.raises(
+            PolyglanceError,
+            match=r"earlier edition of polyglance-small.*polyglance index /photos --library",
+        ),
+    ):
+        library.search("a dog")
+    with Library(path) as library:  # nothing is lost
+        assert library.verify() == []
+        assert len(library) == 6
+
+
 def test_shards_of_version_0_1_are_imported(folder: Path, tmp_path: Path) -> None:
     shards = ShardFolder(folder / "shards")
     assert shards.pending() == []
@@ -120,7 +137,7 @@ def test_shards_of_version_0_1_are_imported(folder: Path, tmp_path: Path) -> Non
     [bad] = [file for file in files if isinstance(file, BadFile)]
     assert relative(bad.path) == "torn.jpg"
     with (
-        Library(tmp_path / "new.polyglance") as imported,
+        Library(tmp_path / "new.polyglance", model=FirstEdition()) as imported,
         Library(folder / "library.polyglance") as old,
     ):
         assert imported.import_shards(shards.path, trust=True).added == 7

@@ -55,9 +55,24 @@ def stored_model(info: ModelInfo, library: str) -> Model:
     return info.source
 
 
-def check_model(info: ModelInfo, encoder: Encoder, library: str) -> None:
-    """Refuse an encoder whose vectors cannot be compared with those of the library."""
+def check_model(
+    info: ModelInfo, encoder: Encoder, library: str, folders: Sequence[str] = ()
+) -> None:
+    """Refuse an encoder whose vectors cannot be compared with those of the library.
+
+    Args:
+        info: The model that the library was made with.
+        encoder: The model to use.
+        library: Name of the library.
+        folders: What was indexed, for the way out.
+    """
     if (encoder.width, encoder.fingerprint) != (info.width, info.fingerprint):
+        if info.source == DEFAULT_MODEL == encoder.name:
+            raise PolyglanceError(
+                f"{library} was made with an earlier edition of {info.model}, whose vectors this"
+                f" one cannot be compared with: index its folders into a new library, as in"
+                f" 'polyglance index {' '.join(folders) or 'FOLDER'} --library NEW.polyglance'"
+            )
         another = "another " if encoder.name == info.model else ""
         raise PolyglanceError(
             f"{library} was made with the model {info.model} (width {info.width},"

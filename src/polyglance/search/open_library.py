@@ -23,7 +23,7 @@ from polyglance.search.model_info import (
 )
 from polyglance.search.query import PathLike
 from polyglance.search.reranking import Reranker, RerankerLike, open_scorer
-from polyglance.search.store import LibraryNotFoundError, ModelInfo, Store
+from polyglance.search.store import SCANNED, LibraryNotFoundError, ModelInfo, Store
 from polyglance.vision.limited_decoding import DecodeLimits
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class OpenLibrary:
                 if model is None:
                     model = stored_model(info, self.name)
                 encoder = open_model(model, self._threads, self._features)
-                check_model(info, encoder, self.name)
+                check_model(info, encoder, self.name, self._store().places(SCANNED))
                 self._loaded_encoder = encoder
             return self._loaded_encoder
 
