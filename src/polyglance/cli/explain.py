@@ -64,8 +64,8 @@ def explain(
     by: Annotated[
         Method | None,
         typer.Option(
-            help="Attribution method: occlusion with a reader; relevance, with a model trained by"
-            " MLM, or attention with others."
+            help="Method: occlusion with a reader; relevance, with a model trained by MLM, or"
+            " attention."
         ),
     ] = None,
     layers: Annotated[

@@ -55,8 +55,8 @@ def serve(
     cross_encoder: Annotated[
         Path | None,
         typer.Option(
-            help="A trained UC2 or M3P that re-ranks and explains hits; default: the model's"
-            " reader, which only explains."
+            help="UC2 or M3P that re-ranks and explains hits; default: the model's reader, to"
+            " explain."
         ),
     ] = None,
     rerank: Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -56,7 +56,10 @@ def stored_model(info: ModelInfo, library: str) -> Model:
 
 
 def check_model(
-    info: ModelInfo, encoder: Encoder, library: str, folders: Sequence[str] = ()
+    info: ModelInfo,
+    encoder: Encoder,
+    library: str,
+    folders: Callable[[], Sequence[str]] = tuple,
 ) -> None:
     """Refuse an encoder whose vectors cannot be compared with those of the library.
 
@@ -64,14 +67,14 @@ def check_model(
         info: The model that the library was made with.
         encoder: The model to use.
         library: Name of the library.
-        folders: What was indexed, for the way out.
+        folders: Returns what was indexed, for the way out.
     """
     if (encoder.width, encoder.fingerprint) != (info.width, info.fingerprint):
         if info.source == DEFAULT_MODEL == encoder.name:
             raise PolyglanceError(
                 f"{library} was made with an earlier edition of {info.model}, whose vectors this"
                 f" one cannot be compared with: index its folders into a new library, as in"
-                f" 'polyglance index {' '.join(folders) or 'FOLDER'} --library NEW.polyglance'"
+                f" 'polyglance index {' '.join(folders()) or 'FOLDER'} --library NEW.polyglance'"
             )
         another = "another " if encoder.name == info.model else ""
         raise PolyglanceError(

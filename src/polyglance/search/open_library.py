@@ -123,7 +123,7 @@ class OpenLibrary:
                 if model is None:
                     model = stored_model(info, self.name)
                 encoder = open_model(model, self._threads, self._features)
-                check_model(info, encoder, self.name, self._store().places(SCANNED))
+                check_model(info, encoder, self.name, lambda: self._store().places(SCANNED))
                 self._loaded_encoder = encoder
             return self._loaded_encoder
 
