@@ -28,6 +28,7 @@ from pathlib import Path
 
 from polyglance.data.hold_out import hold_out_pictures
 from polyglance.data.merge import merge_manifests
+from polyglance.data.readers import read_all_records
 from polyglance.records import Record, read_manifest, write_manifest
 
 LANGUAGES = ("de", "fr", "it", "cs", "pl", "ru", "zh", "ar")
@@ -77,7 +78,7 @@ def copy_manifests(data: Path, out: Path) -> None:
             (out / name.partition("-")[0] / f"{name}.jsonl").write_bytes(packed.read())
     captions: dict[str, dict[str, tuple[str, ...]]] = {}
     for path in ("text/multi30k-parallel.jsonl.gz", "more/multi30k-parallel-more.jsonl.xz"):
-        for record in read_manifest(data / path):
+        for record in read_all_records("jsonl", data / path):
             known = captions.setdefault(record.captions["en"][0], {})
             known.update({code: own for code, own in record.captions.items() if code not in known})
     write_manifest(

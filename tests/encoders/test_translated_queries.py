@@ -32,6 +32,13 @@ QUERIES = {
     "hondartza": ("beach", "Strand"),
     "behi": ("cow", "Kuh"),
     "ahate": ("duck", "Ente"),
+    "hontza": ("owl", "Eule"),
+    "zuhaitz": ("tree", "Baum"),
+    "tximista": ("lightning", "Blitz"),
+    "igerileku": ("pool", "Schwimmbad"),
+    "kohete": ("rocket", "Rakete"),
+    "zaldi": ("horse", "Pferd"),
+    "ardi": ("sheep", "Schaf"),
 }
 TRANSLATORS = [
     WordByWord(Dictionary((word, t[n]) for word, t in QUERIES.items()), "eu", target)
@@ -48,7 +55,7 @@ def shipped() -> Encoder:
 @pytest.fixture(scope="module")
 def pictures(shipped: Encoder) -> np.ndarray:
     files = [english for english, _ in QUERIES.values()]
-    more = ["boats", "owl", "tree", "sushi", "lightning", "pool", "rocket", "iceberg"]
+    more = ["boats", "sushi", "iceberg"]
     return shipped.encode_pictures([FOLDER / f"{name}.webp" for name in files + more])
 
 
@@ -76,7 +83,7 @@ def test_a_learned_combination_is_used(shipped: Encoder, pictures: np.ndarray) -
     together = consistency_scores(shipped, queries, pictures, combine=learned.combine)
     np.testing.assert_allclose(together, learned.combine(scores))
     trust = (learned.output.weight @ learned.languages.weight)[0].tolist()
-    assert trust[0] < np.mean(trust[1:])  # Basque itself, and its translations
+    assert trust[0] < min(trust[1:])
     assert ranks(together).mean() <= ranks(average_scores(scores)).mean()
 
 

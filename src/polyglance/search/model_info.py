@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -72,9 +73,9 @@ def check_model(
     if (encoder.width, encoder.fingerprint) != (info.width, info.fingerprint):
         if info.source == DEFAULT_MODEL == encoder.name:
             raise PolyglanceError(
-                f"{library} was made with an earlier edition of {info.model}, whose vectors this"
-                f" one cannot be compared with: index its folders into a new library, as in"
-                f" 'polyglance index {' '.join(folders()) or 'FOLDER'} --library NEW.polyglance'"
+                f"{library} was made with an earlier edition of {info.model}, whose vectors"
+                " cannot be compared with this one's: index its folders into a new library, as in"
+                f" 'polyglance index {shlex.join(folders()) or 'FOLDER'} --library NEW.polyglance'"
             )
         another = "another " if encoder.name == info.model else ""
         raise PolyglanceError(

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from polyglance.batches.inputs import PixelTable, read_pixels
-from polyglance.batches.pixel_regions import PixelRegions
+from polyglance.batches.occluded_regions import OccludedRegions
 from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import ReadOptions, read_dataset
 from polyglance.encoders.answers import AnswerVocabulary
@@ -57,7 +57,7 @@ class ReaderData:
 
     dual: DualEncoder
     grid: int
-    regions: PixelRegions
+    regions: OccludedRegions
     """All training images, augmented."""
     captions: CaptionTable
     """Of the training images; those without captions have none."""
@@ -161,7 +161,7 @@ class _Reader:
         if not found:
             raise DataError(f"{manifest}: there are no images")
 
-    def regions(self, paths: Sequence[Path], *, train: bool = False) -> PixelRegions:
+    def regions(self, paths: Sequence[Path], *, train: bool = False) -> OccludedRegions:
         """Read pixels to the device."""
         mean, std = torch.tensor(self.settings.mean), torch.tensor(self.settings.std)
         table = PixelTable(
@@ -174,7 +174,7 @@ class _Reader:
             device=self.device,
         )
         drop = self.recipe.drop_cells if train else 0.0
-        return PixelRegions(table, self.grid, self.width, drop_cells=drop)
+        return OccludedRegions(table, self.grid, self.width, drop_cells=drop)
 
     def captions(self, records: Sequence[Record]) -> CaptionTable:
         """Tokenise the captions of images."""
@@ -186,7 +186,7 @@ class _Reader:
         self,
         by_image: Sequence[Sequence[Question]],
         answers: AnswerVocabulary,
-        regions: PixelRegions,
+        regions: OccludedRegions,
         *,
         test: bool = False,
     ) -> QuestionSplit:

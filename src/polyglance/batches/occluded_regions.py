@@ -1,4 +1,7 @@
-"""Pixels as regions: cells of an image network's feature map, computed when a step needs them."""
+"""Regions of images with some cells hidden, for models that explain by hiding cells.
+
+`polyglance.batches.streamed_pixels.PixelRegions` hides none, and reads images from a disk.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,19 @@ from torch import Tensor
 
 from polyglance.batches.batch import Batch
 from polyglance.batches.inputs import ImagePixels, VisualBatch
+from polyglance.batches.region_augmentation import region_boxes
 from polyglance.batches.regions import Indices
 from polyglance.nn.packed_pairs import Regions
 from polyglance.nn.packing import Packing, to_device
 from polyglance.objectives.draws import ItemDraws
 from polyglance.objectives.masked_regions import NO_LABEL
-from polyglance.vision.tokens import grid_boxes
 
 
 @dataclass(frozen=True, eq=False)
-class PixelRegionBatch(Batch):
+class OccludedRegionBatch(Batch):
     """Images whose cells are computed on the device; an image that comes twice is encoded once."""
 
-    source: PixelRegions
+    source: OccludedRegions
     pixels: VisualBatch
     """The distinct images."""
     rows: Tensor
@@ -51,7 +54,7 @@ class PixelRegionBatch(Batch):
         return Regions(features[rows].float(), boxes, packing)
 
 
-class PixelRegions:
+class OccludedRegions:
     """A `RegionSource` of images as pixels with a frozen image network.
 
     Regions are the mean of the feature map, then its cells, as `polyglance.encoders.reader` takes
@@ -76,8 +79,7 @@ class PixelRegions:
         """
         self.images, self.grid, self.width, self.drop_cells = images, grid, width, drop_cells
         self.lengths = np.full(len(images), 1 + grid**2, np.int64)
-        whole = np.array([[0, 0, 1, 1]], np.float32)
-        self.boxes = torch.from_numpy(np.concatenate([whole, grid_boxes(grid)])).to(self.device)
+        self.boxes = region_boxes(1 + grid**2).to(self.device)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -91,14 +93,14 @@ class PixelRegions:
         """Return that no region has a label."""
         return NO_LABEL
 
-    def select(self, images: Indices, draws: ItemDraws | None = None) -> PixelRegionBatch:
+    def select(self, images: Indices, draws: ItemDraws | None = None) -> OccludedRegionBatch:
         """Choose crops and cells, on the CPU; whole images with all cells without draws."""
         distinct, first, places = np.unique(images, return_index=True, return_inverse=True)
         own = None if draws is None else ItemDraws(draws.key, draws.items[torch.from_numpy(first)])
         size = len(self.boxes)
         kept = self._kept(len(images), draws)
         rows = (places.reshape(-1, 1) * size + np.arange(size))[kept]
-        return PixelRegionBatch(
+        return OccludedRegionBatch(
             self,
             self.images.select(distinct.astype(np.int64), own),
             torch.from_numpy(rows.astype(np.int64)),

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from polyglance.batches.inputs import PixelTable
-from polyglance.batches.pixel_regions import PixelRegions
+from polyglance.batches.occluded_regions import OccludedRegions
 from polyglance.objectives.draws import ItemDraws
 from polyglance.vision.tokens import grid_boxes
 
@@ -25,13 +25,13 @@ class Halves(nn.Module):
         return nn.functional.adaptive_avg_pool2d(pixels, GRID)
 
 
-def regions(**options: float) -> tuple[PixelRegions, Halves, Tensor]:
+def regions(**options: float) -> tuple[OccludedRegions, Halves, Tensor]:
     pixels = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), np.uint8))
     network = Halves()
     table = PixelTable(
         pixels, network, torch.zeros(3), torch.ones(3), mirror=False, min_crop_area=1
     )
-    return PixelRegions(table, GRID, WIDTH, **options), network, pixels
+    return OccludedRegions(table, GRID, WIDTH, **options), network, pixels
 
 
 def test_regions_are_the_mean_and_the_cells_with_their_boxes() -> None:
