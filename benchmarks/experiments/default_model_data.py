@@ -31,7 +31,7 @@ from polyglance.data.merge import merge_manifests
 from polyglance.data.readers import read_all_records
 from polyglance.records import Record, read_manifest, write_manifest
 
-LANGUAGES = ("de", "fr", "it", "cs", "pl", "ru", "zh", "ar")
+LANGUAGES = ("de", "fr", "it", "cs", "pt", "es", "uk", "zh", "ar")
 """Languages that one English caption of each picture is translated into."""
 HELD_OUT = {"nl": "coco-nl-mt", "fa": "coco-fa-mt", "vi": "coco-vi-human"}
 ENGLISH = ("coco-en-human", "coco-en-model", "coco-en-spatial")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from polyglance.batches.inputs import FeatureTable, PixelTable
+from polyglance.batches.inputs import EarlySize, FeatureTable, PixelTable
 from polyglance.objectives.draws import ItemDraws
 
 ZERO, ONE = torch.zeros(3), torch.ones(3)
@@ -91,6 +93,35 @@ def test_crops_keep_the_minimum_area(min_crop_area: float) -> None:
     assert area.max() - area.min() > 0.8 * (1 - min_crop_area)
     assert (width / height).log().abs().max() <= 0.2 + 1e-3
     assert (width != height).any()
+
+
+def test_images_are_smaller_in_the_first_steps() -> None:
+    table = PixelTable(images(4), nn.AvgPool2d(1), ZERO, ONE, min_crop_area=1.0, mirror=False)
+    table.early = EarlySize(size=4, steps=10)
+    cropped = PixelTable(images(4), nn.AvgPool2d(1), ZERO, ONE, min_crop_area=0.5)
+    cropped.early = table.early
+    for one in (table, cropped):
+        for step, cells in ((0, 16), (9, 16), (10, 64)):
+            draws = replace(ItemDraws.of(0, 4), step=step)
+            _, packing = one.rows(np.arange(4), draws)
+            assert packing.lengths.tolist() == [1 + cells] * 4
+        _, packing = one.rows(np.arange(4), None)
+        assert packing.lengths.tolist() == [65] * 4
+    small, _ = table.rows(np.arange(4), ItemDraws.of(0, 4))
+    whole, _ = table.rows(np.arange(4), None)
+    # The same picture: its mean colour is that of the whole one.
+    torch.testing.assert_close(
+        small.view(4, 17, 3)[:, 0], whole.view(4, 65, 3)[:, 0], rtol=0.02, atol=1
+    )
+
+
+def test_early_crops_show_the_same_parts() -> None:
+    table = PixelTable(images(64, 32), nn.AvgPool2d(4), ZERO, ONE)
+    full, _ = table.rows(np.arange(64), ItemDraws.of(0, 64))
+    table.early = EarlySize(size=16, steps=1)
+    small, _ = table.rows(np.arange(64), ItemDraws.of(0, 64))
+    means = (rows.view(64, -1, 3)[:, 0] for rows in (full, small))
+    torch.testing.assert_close(*means, rtol=0.02, atol=2)
 
 
 def test_augmentation_is_reproducible() -> None:

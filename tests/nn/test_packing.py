@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyglance.nn.packing import Packing, concat_packings
+from polyglance.nn.packing import Packing, concat_packings, join_packings
 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 
@@ -58,6 +58,14 @@ def test_concat_packings_puts_each_sequence_after_its_partner(
     assert torch.cat([first, second])[index].tolist() == torch.cat(expected).tolist()
     assert joint.lengths.tolist() == [len(piece) for piece in expected]
     assert joint.max_seqlen >= max(len(piece) for piece in expected)
+
+
+def test_join_packings_puts_all_sequences_end_to_end() -> None:
+    joint = join_packings([Packing.of([2, 5]), Packing.of([]), Packing.of([1, 3, 1])])
+    expected = Packing.of([2, 5, 1, 3, 1])
+    assert joint.cu_seqlens.tolist() == expected.cu_seqlens.tolist()
+    assert joint.cu_seqlens.dtype is expected.cu_seqlens.dtype
+    assert (joint.max_seqlen, joint.num_tokens) == (5, 12)
 
 
 def test_concat_packings_refuses_batches_of_different_size() -> None:

@@ -140,6 +140,16 @@ class FeatureTable:
         return self.select(items, draws).load()
 
 
+@dataclass(frozen=True)
+class EarlySize:
+    """A smaller size of augmented images in the first steps, which are the faster for it."""
+
+    size: int
+    """Pixels per side."""
+    steps: int
+    """How many steps."""
+
+
 class ImagePixels(ABC):
     """Images as pixels, with the image backbone that encodes them and may be trained along.
 
@@ -172,6 +182,7 @@ class ImagePixels(ABC):
         self.network = network.to(device)
         self.mean, self.std = mean.to(device), std.to(device)
         self.min_crop_area, self.mirror = min_crop_area, mirror
+        self.early: EarlySize | None = None
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -213,7 +224,9 @@ class ImagePixels(ABC):
         pixels = to_device(pixels, device).float()
         pixels = ((pixels - self.mean) / self.std).permute(0, 3, 1, 2)
         if crops is not None:
-            grid = F.affine_grid(to_device(crops, device), list(pixels.shape), align_corners=False)
+            side = pixels.shape[-1] if size is None else size
+            shape = [len(pixels), 3, side, side]
+            grid = F.affine_grid(to_device(crops, device), shape, align_corners=False)
             pixels = F.grid_sample(pixels, grid, padding_mode="reflection", align_corners=False)
         if size is not None and size != pixels.shape[-1]:
             pixels = F.interpolate(pixels, (size, size), mode="bicubic", antialias=True)
@@ -221,6 +234,12 @@ class ImagePixels(ABC):
         cells = cells.flatten(2).transpose(1, 2)
         rows = torch.cat([cells.mean(1, keepdim=True), cells], dim=1)
         return rows.flatten(0, 1), Packing.of([rows.shape[1]] * len(rows), device)
+
+    def size_at(self, draws: ItemDraws | None) -> int | None:
+        """Return the side in pixels of augmented images at a step; None for their own."""
+        if draws is None or self.early is None or draws.step >= self.early.steps:
+            return None
+        return self.early.size
 
     def crops(self, draws: ItemDraws | None) -> Tensor | None:
         """Draw affine transforms of images; None for whole images."""
@@ -251,11 +270,13 @@ class PixelBatch(Batch):
     items: Tensor
     crops: Tensor | None
     """``(n, 2, 3)`` affine transforms; None for whole images."""
+    size: int | None = None
+    """Pixels per side to scale images to; None for their own."""
 
     def load(self) -> tuple[Tensor, Packing]:
         """Crop and encode the images on the table's device."""
         pixels = self.table.pixels[to_device(self.items, self.table.device)]
-        return self.table.encode_pixels(pixels, self.crops)
+        return self.table.encode_pixels(pixels, self.crops, size=self.size)
 
 
 class PixelTable(ImagePixels):
@@ -287,4 +308,4 @@ class PixelTable(ImagePixels):
 
     def select(self, items: Indices, draws: ItemDraws | None) -> PixelBatch:
         """Choose crops and mirroring of images, on the CPU; whole images without draws."""
-        return PixelBatch(self, torch.from_numpy(items), self.crops(draws))
+        return PixelBatch(self, torch.from_numpy(items), self.crops(draws), self.size_at(draws))

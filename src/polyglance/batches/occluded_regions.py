@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -96,7 +96,7 @@ class OccludedRegions:
     def select(self, images: Indices, draws: ItemDraws | None = None) -> OccludedRegionBatch:
         """Choose crops and cells, on the CPU; whole images with all cells without draws."""
         distinct, first, places = np.unique(images, return_index=True, return_inverse=True)
-        own = None if draws is None else ItemDraws(draws.key, draws.items[torch.from_numpy(first)])
+        own = None if draws is None else replace(draws, items=draws.items[torch.from_numpy(first)])
         size = len(self.boxes)
         kept = self._kept(len(images), draws)
         rows = (places.reshape(-1, 1) * size + np.arange(size))[kept]

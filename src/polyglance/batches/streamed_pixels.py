@@ -36,10 +36,12 @@ class StreamedPixelBatch(Batch):
     """uint8 ``(n, size, size, RGB)``."""
     crops: Tensor | None
     """``(n, 2, 3)`` affine transforms; None for whole images."""
+    size: int | None = None
+    """Pixels per side to scale images to; None for their own."""
 
     def load(self) -> tuple[Tensor, Packing]:
         """Crop and encode the images on the network's device."""
-        return self.images.encode_pixels(self.pixels, self.crops)
+        return self.images.encode_pixels(self.pixels, self.crops, size=self.size)
 
 
 class StreamedPixels(ImagePixels):
@@ -97,7 +99,7 @@ class StreamedPixels(ImagePixels):
 
     def select(self, items: Indices, draws: ItemDraws | None) -> StreamedPixelBatch:
         """Decode images and choose their crops, on the CPU; whole images without draws."""
-        return StreamedPixelBatch(self, self.read(items), self.crops(draws))
+        return StreamedPixelBatch(self, self.read(items), self.crops(draws), self.size_at(draws))
 
 
 @dataclass(frozen=True, eq=False)

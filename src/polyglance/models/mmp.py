@@ -11,10 +11,11 @@ Both outputs are unit vectors; their dot product is the similarity (section 3.1)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -22,7 +23,7 @@ from polyglance.config import as_plain, load, validate_fields
 from polyglance.errors import PolyglanceError
 from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.packed_pairs import Text
-from polyglance.nn.packing import Packing
+from polyglance.nn.packing import Packing, join_packings
 from polyglance.nn.pooling import MeanHead, PoolingHead
 from polyglance.objectives.draws import ItemDraws
 from polyglance.objectives.nce import Negatives, nce
@@ -237,7 +238,7 @@ def mmp_losses(
         raise ValueError(f"equation 6 compares two captions per clip, not {len(captions)}")
     visual_rows = model.visual_input(features)
     clips = gather(model.pool_visual(visual_rows, visuals))
-    text_rows = [model.encode_tokens(text.ids, text.packing) for text in captions]
+    text_rows = _encode_together(model, captions)
     sentences = [
         gather(model.pool_text(rows, text.packing))
         for rows, text in zip(text_rows, captions, strict=True)
@@ -263,6 +264,13 @@ def mmp_losses(
         )
         losses["cross"] = contrast(x, y)
     return losses
+
+
+def _encode_together(model: MMP, texts: Sequence[Text]) -> list[Tensor]:
+    """Encode the tokens of several texts in one pass, which takes half the launches of two."""
+    ids = torch.cat([text.ids for text in texts])
+    rows = model.encode_tokens(ids, join_packings([text.packing for text in texts]))
+    return list(rows.split([text.packing.num_tokens for text in texts]))
 
 
 def _total(losses: Iterable[Tensor]) -> Tensor:

@@ -117,6 +117,15 @@ class Packing:
         return (sums / self.lengths.clamp(min=1)[:, None]).to(rows.dtype)
 
 
+def join_packings(packings: Sequence[Packing]) -> Packing:
+    """Return the packing of all sequences of the first, then all of the second, and so on."""
+    parts, total = [packings[0].cu_seqlens], packings[0].num_tokens
+    for packing in packings[1:]:
+        parts.append(packing.cu_seqlens[1:] + total)
+        total += packing.num_tokens
+    return Packing(torch.cat(parts), max(one.max_seqlen for one in packings), total)
+
+
 def concat_packings(first: Packing, second: Packing) -> tuple[Packing, Tensor]:
     """Concatenate the n-th sequence of ``first`` with the n-th of ``second``.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ class ItemDraws:
     """Of the step, from 0 to less than 2**63; equal on all processes."""
     items: Tensor
     """``(n,)`` int64: each item's number in the whole batch."""
+    step: int = 0
+    """Of training, for augmentation that changes on the way."""
 
     @classmethod
     def of(cls, key: int, items: int | Sequence[int] | NDArray[np.integer[Any]]) -> ItemDraws:
@@ -45,7 +47,8 @@ class ItemDraws:
     def named(self, name: str) -> ItemDraws:
         """Return draws of the same items that are independent of these."""
         word = zlib.crc32(name.encode())
-        return ItemDraws(((self.key ^ word) * 0x5851F42D4C957F2D + word) % 2**63, self.items)
+        key = ((self.key ^ word) * 0x5851F42D4C957F2D + word) % 2**63
+        return replace(self, key=key)
 
     def per_item(self, name: str) -> Tensor:
         """Return a number in [0, 1) for each item, ``(n,)`` float64; another for each name."""

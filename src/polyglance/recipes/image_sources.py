@@ -202,6 +202,22 @@ class Backbone(Protocol):
     std: Tensor
 
 
+def read_many_pixels(
+    sources: Sequence[Source], size: int, config: PixelStreaming | None = None
+) -> Tensor:
+    """Decode images into squares, uint8 ``(n, size, size, RGB)``.
+
+    Args:
+        sources: The images.
+        size: Pixels per side.
+        config: Which processes decode many images; None for threads.
+    """
+    # Threads share one interpreter, which 16 cores wait for; processes take seconds to start.
+    if config is not None and len(sources) >= _MANY_IMAGES:
+        return torch.from_numpy(config.open_pool().squares(sources, size))
+    return read_pixels(sources, size)
+
+
 def place_pixels(
     sources: Sequence[Source],
     size: int,
@@ -226,12 +242,7 @@ def place_pixels(
     network = backbone.network, backbone.mean, backbone.std
     total, free = pixels_size(len(sources), size), _free_memory(torch.device(device))
     if config is None or (total <= config.pixels_memory * 1e9 and total <= free / 2):
-        # Threads share one interpreter, which 16 cores wait for; processes take seconds to start.
-        pixels = (
-            torch.from_numpy(config.open_pool().squares(sources, size))
-            if config is not None and len(sources) >= _MANY_IMAGES
-            else read_pixels(sources, size)
-        )
+        pixels = read_many_pixels(sources, size, config)
         return PixelTable(pixels, *network, min_crop_area=min_crop_area, device=device)
     pool = config.open_pool()
     if rank() == 0:

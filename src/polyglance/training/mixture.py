@@ -7,7 +7,7 @@ thread (`polyglance.training.prefetch`), and computes losses on the device (`Tas
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -196,4 +196,5 @@ def item_draws(
         share: Which of them this process has; None for all.
     """
     items = np.arange(count)
-    return ItemDraws.of(int(generator.integers(2**63)), items if share is None else items[share])
+    draws = ItemDraws.of(int(generator.integers(2**63)), items if share is None else items[share])
+    return replace(draws, step=generator.step) if isinstance(generator, StepGenerator) else draws

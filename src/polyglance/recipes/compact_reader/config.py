@@ -20,6 +20,11 @@ class ReaderCorpus:
     """Folder inside the data folder that image names are relative to; None for the manifest's."""
     languages: tuple[str, ...] | None = None
     """Languages of captions to take; None for all."""
+    max_images: int | None = None
+    """Take the first so many images; None for all."""
+
+    def __post_init__(self) -> None:
+        validate_fields(self, lambda value: value >= 1, "1 or more", "max_images")
 
 
 @dataclass(frozen=True)

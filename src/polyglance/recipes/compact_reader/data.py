@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from polyglance.batches.inputs import PixelTable, read_pixels
+from polyglance.batches.inputs import PixelTable
 from polyglance.batches.occluded_regions import OccludedRegions
 from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import ReadOptions, read_dataset
@@ -20,6 +20,7 @@ from polyglance.export.to_torch import load_torch
 from polyglance.models.mmp import MMP
 from polyglance.recipes.compact_reader.config import ReaderCorpus, ReaderRecipe
 from polyglance.recipes.cross_encoder.data import Split
+from polyglance.recipes.image_sources import PixelStreaming, read_many_pixels
 from polyglance.recipes.vqa.data import QuestionSplit, build_split
 from polyglance.recipes.vqa.questions import build_answer_vocabulary, hash_share
 from polyglance.records import Question, Record
@@ -153,11 +154,14 @@ class _Reader:
         """Yield the records of a manifest with the files of their images."""
         manifest = self.data / corpus.manifest
         folder = manifest.parent if corpus.images is None else self.data / corpus.images
-        found = False
+        found = set[str]()
         for record in read_dataset("jsonl", manifest, ReadOptions(), Problems(strict=True)):
-            if record.image is not None:
-                found = True
-                yield folder / record.image, record
+            if record.image is None:
+                continue
+            if record.image not in found and len(found) == corpus.max_images:
+                break
+            found.add(record.image)
+            yield folder / record.image, record
         if not found:
             raise DataError(f"{manifest}: there are no images")
 
@@ -165,7 +169,7 @@ class _Reader:
         """Read pixels to the device."""
         mean, std = torch.tensor(self.settings.mean), torch.tensor(self.settings.std)
         table = PixelTable(
-            read_pixels(paths, self.settings.size),
+            read_many_pixels(paths, self.settings.size, PixelStreaming()),
             self.network,
             mean,
             std,

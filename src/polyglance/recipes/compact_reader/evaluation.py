@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,11 +49,14 @@ class ReaderEvaluation:
             if split is not None
         }
 
-    def validate(self, model: VQAModel) -> dict[str, float]:
-        """Return re-ranked mR, the VQA score and their mean, which chooses the checkpoint."""
+    def validate(self, model: VQAModel, tuned: Mapping[str, Any] | None = None) -> dict[str, float]:
+        """Return re-ranked mR, the VQA score and their mean, which chooses the checkpoint.
+
+        ``tuned`` is what `tune` returned for the model, if it was called before.
+        """
         scores: dict[str, float] = {}
         if self.data.validation is not None:
-            tuned = self.tune(model)
+            tuned = self.tune(model) if tuned is None else tuned
             weight = str(tuned["dual_weight"])
             scores |= {"dual": tuned["dual"], "reranked": tuned["by_dual_weight"][weight]}
         if self.data.held_out is not None:
@@ -73,7 +76,7 @@ class ReaderEvaluation:
     def report(self, model: VQAModel) -> dict[str, Any]:
         """Return results on validation and tests."""
         tuned = self.tune(model)
-        report: dict[str, Any] = {"validation": {**tuned, **self.validate(model)}}
+        report: dict[str, Any] = {"validation": {**tuned, **self.validate(model, tuned)}}
         if self.data.test is not None:
             report["test"] = evaluate_split(
                 model.cross_encoder,

@@ -56,7 +56,9 @@ def class_statistics(
         rows = []
         for start in range(0, len(table), batch):
             items = np.arange(start, min(start + batch, len(table)))
-            cells, packing = table.rows(items, None)
+            on_accelerator = table.device.type == "cuda"
+            with torch.autocast(table.device.type, torch.bfloat16, enabled=on_accelerator):
+                cells, packing = table.rows(items, None)
             rows.append(cells[packing.cu_seqlens[:-1]].float())  # the first row is the global one
         features.append(torch.cat(rows))
         probabilities.append(classifier(features[-1]).softmax(-1))

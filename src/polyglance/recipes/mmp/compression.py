@@ -90,6 +90,7 @@ def compress_and_distil(
     pairs: list[tuple[ImagePixels, ImagePixels | Tensor]] = []
     for table in images:
         own = table.with_network(backbone)
+        own.early = None
         if not compression.view_sizes:
             pairs.append((own, table))
             continue

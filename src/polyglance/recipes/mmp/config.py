@@ -257,6 +257,11 @@ class MMPPhotoRecipe:
     backbone_lr_multiplier: float = 0.1
     """Learning-rate multiplier of the image backbone; 0 leaves it frozen."""
     min_crop_area: float = 0.5
+    early_image_size: int | None = None
+    """Pixels per side of images in the first steps, which are the faster for it; None for
+    ``image_size``."""
+    early_share: float = 0.6
+    """Share of the steps that are early."""
     image_corpora: tuple[ImageCorpus, ...] = ()
     text_corpora: tuple[TextCorpus, ...] = ()
     class_names: ClassNameConfig | None = None
@@ -272,5 +277,6 @@ class MMPPhotoRecipe:
     """Compress and export the trained model; None to leave it as it is."""
 
     def __post_init__(self) -> None:
-        sizes = ("image_size", "width", "max_text_tokens")
+        sizes = ("image_size", "early_image_size", "width", "max_text_tokens")
         validate_fields(self, lambda value: value >= 1, "1 or more", *sizes)
+        validate_fields(self, lambda value: 0 <= value <= 1, "a share", "early_share")

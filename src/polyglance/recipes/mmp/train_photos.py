@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from polyglance import weights
-from polyglance.batches.inputs import ImagePixels
+from polyglance.batches.inputs import EarlySize, ImagePixels
 from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMP, MMPConfig
 from polyglance.models.mmp_folder import OWN_FOLDER, TrainedFeatures, save_mmp
@@ -65,6 +65,10 @@ def train(recipe: MMPPhotoRecipe, data: Path, run: Path, *, device: str = "cpu")
     if recipe.compression is not None:
         require_compressible(model, recipe.compression)
     tasks = build_tasks(recipe, photos, model, backbone)
+    if recipe.early_image_size is not None:
+        steps = round(recipe.early_share * recipe.loop.steps)
+        for table in photos.pixel_tables:
+            table.early = EarlySize(recipe.early_image_size, steps)
     save_recipe(recipe, "mmp_photos", run)
     result = train_loop(
         model,
