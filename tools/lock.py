@@ -37,6 +37,9 @@ KNOWN_WHEELS = {
     "torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl": (
         "6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b"
     ),
+    "torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_aarch64.whl": (
+        "84453b69508ec79902f899c5ed9495acb9e2bbe9fda5f1d5d6f19e3c3842e1a7"
+    ),
 }
 """Hashes of their wheels that count where the index cannot be reached."""
 HEADER = """\
