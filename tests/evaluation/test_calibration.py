@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -10,7 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from polyglance.encoders.calibration import PEOPLE, POOLED, Calibration, QueryStatistics
+from polyglance.encoders.calibration import (
+    FEATURES,
+    PEOPLE,
+    POOLED,
+    Background,
+    Calibration,
+    QueryStatistics,
+    TopHits,
+)
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.evaluation.calibration import (
     CalibrationData,
@@ -125,26 +134,84 @@ def test_a_hit_is_less_probable_where_the_best_is_no_better() -> None:
     statistics = calibration.statistics(data().texts[0], 2.4)
     cosines = np.array([0.6, 0.5])
     alone = calibration.probabilities(cosines, statistics, 100)
-    beside = calibration.probabilities(cosines, statistics, 100, best=0.9)
+    better = calibration.top_hits(np.array([0.9, 0.6, 0.5]))
+    beside = calibration.probabilities(cosines, statistics, 100, top=better)
     assert (beside > alone).all()
     assert beside[0] > beside[1]
 
 
-def test_calibrations_of_six_features_are_read() -> None:
+def test_a_background_sums_up_cosines() -> None:
+    vectors, picture = data().pictures[:40], data().pictures[50]
+    scores = [float(vector @ picture) for vector in vectors]
+    whole = Background.of(vectors, vectors.shape[1])
+    assert whole.compare(picture) == pytest.approx((np.mean(scores), np.std(scores)), abs=1e-5)
+    # Fewer directions leave the mean as it is and explain less of the rest.
+    fewer = Background.of(vectors, 2)
+    assert fewer.compare(picture)[0] == pytest.approx(np.mean(scores), abs=1e-5)
+    assert fewer.compare(picture)[1] <= np.std(scores) + 1e-5
+    kept = np.square(fewer.factor).sum() / np.square(whole.factor).sum()
+    best = np.sort(np.linalg.eigvalsh(np.cov(vectors.T, bias=True)))[::-1]
+    assert kept == pytest.approx(best[:2].sum() / best.sum(), abs=1e-4)
+
+
+def test_top_hits_describe_the_best_picture_and_the_tenth_hit() -> None:
     calibration, _ = calibrated()
-    old = {code: np.delete(value, 6) for code, value in calibration.coefficients.items()}
-    content = Calibration(calibration.background, old, calibration.folds).to_bytes()
-    again = Calibration.from_bytes(content)
-    assert again.find("de")[6] == 0
-    np.testing.assert_allclose(np.delete(again.find("de"), 6), old["de"])
-    assert again.folds == calibration.folds
+    cosines = np.linspace(0.9, -0.2, 12)
+    picture = data().pictures[7]
+    top = calibration.top_hits(cosines, picture)
+    assert calibration.captions is not None
+    assert (top.best, top.tenth) == (0.9, cosines[9])
+    assert (top.mean, top.deviation) == calibration.captions.compare(picture)
+    assert calibration.top_hits(cosines[:3]).tenth == cosines[2]
+    # A picture that nobody knows is a usual one: no product of its features counts.
+    usual = calibration.features(cosines[:1], calibration.statistics(data().texts[0]), 100,
+                                 calibration.top_hits(cosines))[0]  # fmt: skip
+    assert usual[8:10] == pytest.approx(calibration.center[8:10])
+    assert usual[-2] == pytest.approx(0)
+
+
+def test_features_are_multiplied_but_the_cosine() -> None:
+    calibration, _ = calibrated()
+    query, top = calibration.statistics(data().texts[0], 3.0), TopHits(0.9, 0.4, 0.1, 0.2)
+    low, high = calibration.features(np.array([0.1, 0.8]), query, 300, top)
+    changed = np.flatnonzero(low != high)
+    assert [FEATURES[number] for number in changed] == ["cosine", "cosine x library size"]
+    values = (low[: len(FEATURES)] - calibration.center) / calibration.scale
+    kept = np.delete(values, changed)
+    products = [a * b for n, a in enumerate(kept) for b in kept[n:]]
+    assert low[len(FEATURES) : -1] == pytest.approx(products)
+    assert low[-1] == 1
+
+
+@pytest.mark.parametrize("known", [6, 7])
+def test_calibrations_of_fewer_features_are_read(known: int) -> None:
+    generator = np.random.default_rng(0)
+    coefficients = {code: generator.normal(size=known + 1) for code in (POOLED, "de")}
+    background = data().pictures[:20]
+    file = io.BytesIO()
+    np.savez_compressed(
+        file,
+        background=np.round(background * 127).astype(np.int8),
+        **{f"language.{code}": np.append(value, 0.4) for code, value in coefficients.items()},
+    )
+    again = Calibration.from_bytes(file.getvalue())
+    query = QueryStatistics(0.1, 0.2, 1.5)
+    cosines = np.array([0.6, 0.3])
+    row = np.array([0.6, 0.1, 0.2, 2.0, 1.2, 1.5, 0.6])[:known]
+    logit = row @ coefficients["de"][:-1] + coefficients["de"][-1]
+    found = again.probabilities(cosines, query, 100, "de")
+    assert found[0] == pytest.approx(1 / (1 + np.exp(-logit)))
+    assert again.folds == {POOLED: 0.4, "de": 0.4}
 
 
 def test_a_calibration_is_read_as_it_was_written() -> None:
     calibration, _ = calibrated()
     again = Calibration.from_bytes(calibration.to_bytes())
     assert again.folds == calibration.folds
-    np.testing.assert_allclose(again.background, calibration.background, atol=0.02)
+    for vector in data().pictures[:5]:
+        assert again.background.compare(vector) == pytest.approx(
+            calibration.background.compare(vector), abs=0.005
+        )
     query = QueryStatistics(0.0, 0.1, 0.0)
     values = np.linspace(-1, 1, 5)
     np.testing.assert_allclose(
@@ -211,7 +278,7 @@ def test_summaries_count_queries_and_matches() -> None:
     calibration, _ = calibrated()
     every = np.ones(len(data().pictures), bool)
     trials = make_trials(data(), every, [0, 1, 450], np.random.default_rng(0), sizes=(100,))
-    report = summarise(calibration, data(), trials)
+    report = summarise(data(), [(calibration, trials)])
     assert report["nonsense"]["count"] == 1
     assert report["match"]["library size"]["100"]["count"] == report["match"]["count"] <= 2
 

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from helpers.colour_encoder import ColourEncoder, write_image
-from polyglance.encoders.calibration import FEATURES, PEOPLE, POOLED, Calibration
+from polyglance.encoders.calibration import (
+    NUM_COEFFICIENTS,
+    PEOPLE,
+    POOLED,
+    Background,
+    Calibration,
+)
 from polyglance.search.library import Library
 from polyglance.search.query_syntax import Weighted
 from polyglance.search.results import SearchResults
@@ -23,8 +29,8 @@ class CalibratedColours(ColourEncoder):
 
     def __init__(self) -> None:
         super().__init__("calibrated colours")
-        background = self.encode_texts(COLOURS)
-        coefficients = np.zeros(len(FEATURES) + 1)
+        background = Background.of(self.encode_texts(COLOURS), len(COLOURS))
+        coefficients = np.zeros(NUM_COEFFICIENTS)
         coefficients[0], coefficients[5], coefficients[-1] = 20.0, -100.0, -16.0
         self.calibration = Calibration(
             background,

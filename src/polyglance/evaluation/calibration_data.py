@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.encoders import Encoder
-from polyglance.encoders.calibration import Calibration
+from polyglance.encoders.calibration import Background, Calibration
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import DataError, PolyglanceError, error_reason
 from polyglance.evaluation.calibration import (
     PERSON,
     CalibrationData,
     CalibrationQuery,
+    Trial,
     fit_calibration,
     make_trials,
     summarise,
@@ -30,8 +31,8 @@ from polyglance.evaluation.nonsense import nonsense_queries, random_words
 from polyglance.languages import is_spaceless, normalise_language
 from polyglance.utils.bounded import parse_json
 
-NUM_BACKGROUND = 256
-"""Pictures of the background that comes with a model."""
+BACKGROUND_RANK = 32
+"""Principal directions of the backgrounds of pictures and captions that come with a model."""
 _MIN_PICTURES = 256
 _WORD, _ENDING = re.compile(r"[a-z]{3,}"), re.compile(r"(?<=...)(?:ing|s)$")
 _LABEL_WORDS = {
@@ -196,14 +197,15 @@ def caption_words(pictures: Sequence[LabelledPicture]) -> NDArray[np.float32]:
 
 
 def calibrate(data: CalibrationData, *, seed: int = 0) -> tuple[Calibration, dict[str, Any]]:
-    """Fit a calibration on half of the pictures and queries, and measure it on the others.
+    """Fit a calibration, and measure by cross-validation how well such a one does.
 
     Args:
         data: Pictures and queries.
-        seed: Splits them, and draws libraries and the background.
+        seed: Splits them, and draws libraries.
 
     Returns:
-        The calibration, and what `summarise` says of the other half.
+        The calibration of all pictures and queries. And its folds, with what `summarise` says of
+        two others, each fitted on one half and measured on the other.
     """
     generator = np.random.default_rng(seed)
     count = len(data.pictures)
@@ -212,21 +214,39 @@ def calibrate(data: CalibrationData, *, seed: int = 0) -> tuple[Calibration, dic
             f"calibration needs at least {_MIN_PICTURES} pictures with captions and"
             f" labels, not {count}"
         )
-    fitted = generator.random(count) < 0.5
+    first = generator.random(count) < 0.5
     free = generator.random(len(data.queries)) < 0.5  # queries that belong to no picture
     halves: dict[bool, list[int]] = {True: [], False: []}
     for number, query in enumerate(data.queries):
         own = query.picture >= 0
-        halves[bool(fitted[query.picture] if own else free[number])].append(number)
-    pool = np.flatnonzero(fitted)
-    background = generator.choice(pool, min(NUM_BACKGROUND, len(pool)), replace=False)
+        halves[bool(first[query.picture] if own else free[number])].append(number)
+    pictures = {half: first == half for half in halves}
     trials = {
-        half: make_trials(data, fitted == half, halves[half], generator) for half in (True, False)
+        half: make_trials(data, pictures[half], own, generator) for half, own in halves.items()
     }
-    people = fitted if PERSON in data.names else None
-    calibration = fit_calibration(data, trials[True], data.pictures[background], people=people)
-    calibration = Calibration.from_bytes(calibration.to_bytes())  # measured as it is stored
-    return calibration, summarise(calibration, data, trials[False])
+    fitted = {half: _fit(data, pictures[half], halves[half], trials[half]) for half in halves}
+    measured = [(fitted[half], trials[not half]) for half in halves]
+    every, numbers = np.ones(count, bool), list(range(len(data.queries)))
+    calibration = _fit(data, every, numbers, make_trials(data, every, numbers, generator))
+    return calibration, {"folds": dict(calibration.folds), **summarise(data, measured)}
+
+
+def _fit(
+    data: CalibrationData,
+    pictures: NDArray[np.bool_],
+    queries: Sequence[int],
+    trials: Sequence[Trial],
+) -> Calibration:
+    """Return the calibration of trials, with backgrounds of their pictures and captions."""
+    described = [n for n in queries if data.queries[n].kind == "caption"]
+    calibration = fit_calibration(
+        data,
+        trials,
+        Background.of(data.pictures[pictures], BACKGROUND_RANK),
+        Background.of(data.texts[described], BACKGROUND_RANK),
+        people=pictures if PERSON in data.names else None,
+    )
+    return Calibration.from_bytes(calibration.to_bytes())  # measured as it is stored
 
 
 @lru_cache(maxsize=2)  # several manifests share their labels

@@ -8,7 +8,7 @@ higher cosine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -17,7 +17,7 @@ import numpy as np
 from polyglance.encoders import Encoder
 from polyglance.encoders.calibration import PEOPLE, Calibration, QueryStatistics
 from polyglance.encoders.protocol import Vectors
-from polyglance.search.query import EncodedQuery, QueryText
+from polyglance.search.query import EncodedQuery, MediaRef, QueryText
 from polyglance.search.results import SearchResults
 from polyglance.text.negation import PEOPLE as PEOPLE_WORDS
 
@@ -88,12 +88,15 @@ class Judge:
         code = language if isinstance(text, str) or text is None else None
         return cls(calibration, query, calibration.statistics(vector, nats), code)
 
-    def judge(self, results: SearchResults, size: int) -> SearchResults:
+    def judge(
+        self, results: SearchResults, size: int, vector: Callable[[MediaRef], Vectors]
+    ) -> SearchResults:
         """Give hits their probabilities, and results their fold.
 
         Args:
-            results: Hits, best first.
+            results: Hits, best first; at least `NUM_TOP_HITS`, if the library has so many.
             size: The number of pictures in the library.
+            vector: Returns that of a hit, ``[width]``.
 
         Returns:
             The same hits in the same order.
@@ -102,15 +105,15 @@ class Judge:
         scale = -1.0 if only_excludes else self.query.length
         cosines = np.array([hit.score * scale for hit in results], np.float64)
         # Only pixels say whether the library has anything alike.
-        best = None
-        if len(cosines):
-            best = float(cosines[0] if only_excludes else cosines.max())
+        order = np.arange(len(cosines)) if only_excludes else np.argsort(-cosines, kind="stable")
+        known = None if only_excludes or not len(order) else vector(results[order[0]])
+        top = self.calibration.top_hits(cosines[order], known)
         if not only_excludes:
             gains = [
                 sum(one.score for one in hit.why if one.signal != "picture") for hit in results
             ]
             cosines = cosines + np.array(gains) * self.statistics.deviation
-        found = self.calibration.probabilities(cosines, self.statistics, size, self.language, best)
+        found = self.calibration.probabilities(cosines, self.statistics, size, self.language, top)
         probabilities = (1 - found if only_excludes else found).tolist()
         fold = self.calibration.fold(self.language)
         results[:] = [

@@ -6,6 +6,7 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
 
 from polyglance.encoders import Picture
+from polyglance.encoders.calibration import NUM_TOP_HITS
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import PolyglanceError
 from polyglance.search.judging import PEOPLE_WEIGHT, Judge, exclusion_vectors
@@ -147,7 +148,7 @@ class SearchableLibrary(SignalLibrary):
         reranker = self._reranker() if text else None
         if reranker and candidates is None:
             candidates = reranker.num_candidates
-        count = max(k + offset, candidates or 0) if reranker else k + offset
+        count = max(k + offset, NUM_TOP_HITS, candidates or 0 if reranker else 0)
         one_per_item = not all_segments
         hits = self._find(query.vector, count, where, asked, one_per_item=one_per_item, stack=stack)
         if reranker and text:
@@ -165,7 +166,7 @@ class SearchableLibrary(SignalLibrary):
             language=code,
         )
         if judge is not None:
-            results = judge.judge(results, self._size())
+            results = judge.judge(results, self._size(), self.vector)
         page = results.cut(offset, k, min_score)
         page.understood, page.library = understood.parts, self
         return page
