@@ -16,6 +16,7 @@ from polyglance.batches.batch import Batch
 from polyglance.batches.inputs import ImagePixels, VisualBatch
 from polyglance.batches.region_augmentation import region_boxes
 from polyglance.batches.regions import Indices
+from polyglance.batches.stored_cells import CellTable
 from polyglance.nn.packed_pairs import Regions
 from polyglance.nn.packing import Packing, to_device
 from polyglance.objectives.draws import ItemDraws
@@ -66,12 +67,12 @@ class OccludedRegions:
     has_labels = False
 
     def __init__(
-        self, images: ImagePixels, grid: int, width: int, *, drop_cells: float = 0
+        self, images: ImagePixels | CellTable, grid: int, width: int, *, drop_cells: float = 0
     ) -> None:
         """Wrap images.
 
         Args:
-            images: Pixels and the network that encodes them.
+            images: Pixels and the network that encodes them, or cells that it made.
             grid: Cells per side of its feature map.
             width: Size of a cell's vector.
             drop_cells: Share of the cells that training leaves out of an image, at most: each

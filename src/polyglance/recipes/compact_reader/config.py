@@ -107,6 +107,9 @@ class ReaderRecipe:
     """Augmentation keeps at least this share of an image's area."""
     drop_cells: float = 0.3
     """Augmentation leaves out up to this share of an image's cells, as explanations do."""
+    stored_views: int = 0
+    """Compute the cells of so many views of each training image beforehand, of which the first is
+    the whole image, instead of cropping and encoding images in each step; 0 for the latter."""
     captions: tuple[ReaderCorpus, ...] = ()
     questions: tuple[ReaderCorpus, ...] = ()
     validation: ReaderCorpus | None = None
@@ -124,6 +127,7 @@ class ReaderRecipe:
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 1, "1 or more", "layers")
         validate_fields(self, lambda value: value >= 3, "3 or more", "max_text_tokens")
+        validate_fields(self, lambda value: value >= 0, "0 or more", "stored_views")
         shares = ("dropout", "drop_cells")
         validate_fields(self, lambda value: 0 <= value < 1, "a share below 1", *shares)
         if not self.captions or not self.questions:

@@ -10,6 +10,7 @@ import torch
 
 from polyglance.batches.inputs import PixelTable
 from polyglance.batches.occluded_regions import OccludedRegions
+from polyglance.batches.stored_cells import CellTable
 from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import ReadOptions, read_dataset
 from polyglance.encoders.answers import AnswerVocabulary
@@ -177,8 +178,10 @@ class _Reader:
             mirror=False,  # questions ask for left and right
             device=self.device,
         )
+        views = self.recipe.stored_views if train else min(1, self.recipe.stored_views)
+        images = CellTable(table, views, self.recipe.loop.seed) if views else table
         drop = self.recipe.drop_cells if train else 0.0
-        return OccludedRegions(table, self.grid, self.width, drop_cells=drop)
+        return OccludedRegions(images, self.grid, self.width, drop_cells=drop)
 
     def captions(self, records: Sequence[Record]) -> CaptionTable:
         """Tokenise the captions of images."""
