@@ -100,6 +100,9 @@ def train(recipe: ReaderRecipe, data: Path, run: Path, *, device: str = "cpu") -
     if rank() == 0:
         save_compact(recipe, small, loaded, report["compressed"], run / COMPACT)
     write_report(report, run)
+    for name, one in (("compressed", small), ("trained", model)):  # takes longest: all is saved
+        report[name] |= evaluation.test(one, report[name]["validation"]["dual_weight"])
+        write_report(report, run)
     if rank() == 0:
         _export(run)
     return report
@@ -281,7 +284,7 @@ def save_compact(
         data.answers.by_language,
         dual_weight=float(figures["validation"]["dual_weight"]),
         lexicon=_lexicon(data, recipe.answering.lexicon_words, tuple(data.answers.by_language)),
-        figures={name: value for name, value in figures.items() if name != "test"},
+        figures=figures,
     )
     settings = {
         "format": 1,
