@@ -37,6 +37,16 @@ EXCLUDED = frozenset(
     re.findall(r"^[a-z][a-z0-9-]*$", EXCLUDES.read_text(encoding="utf-8"), re.MULTILINE)
 )
 """Packages that others require and the environment of `make test` does without."""
+OVERRIDES = ROOT / "tools" / "overrides.txt"
+NOT_HERE = frozenset(
+    canonicalize_name(requirement.name)
+    for requirement in map(
+        Requirement,
+        re.findall(r"^[a-z].*$", OVERRIDES.read_text(encoding="utf-8"), re.MULTILINE),
+    )
+    if requirement.marker is not None and not requirement.marker.evaluate()
+)
+"""Packages that others require and that have no wheel for this processor."""
 Component = dict[str, Any]
 
 
@@ -125,7 +135,7 @@ def _needed(package: str, extras: frozenset[str]) -> Iterator[tuple[str, frozens
         try:
             distribution(requirement.name)
         except PackageNotFoundError:
-            if canonicalize_name(requirement.name) in EXCLUDED:
+            if canonicalize_name(requirement.name) in EXCLUDED | NOT_HERE:
                 continue
             raise SystemExit(
                 f"{requirement.name} is not installed: run `make test` first"

@@ -7,6 +7,7 @@ import inspect
 import logging
 import re
 import zlib
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -74,6 +75,8 @@ def test_the_site(
 
     documented = inventory(tmp_path)
     for name in PUBLIC:
+        if name == "polyglance.integrations.mteb" and find_spec("pytrec_eval") is None:
+            continue  # see tools/overrides.txt
         missing = public_names(importlib.import_module(name)) - documented.keys()
         assert not missing, f"{name}: give {missing} docstrings"
     assert all((tmp_path / page).is_file() for page in documented.values())

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import polyglance
+from helpers.rounding import ROUNDING
 from polyglance.encoders.model_folder import FORMAT, ModelFolder
 from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.export.copy_model import copy_model
@@ -24,10 +25,10 @@ def test_a_folder_of_an_earlier_format_gives_the_same_vectors(version: int) -> N
     with np.load(folder / "expected.npz", allow_pickle=False) as expected:
         assert encoder.fingerprint == expected["fingerprint"]
         texts = encoder.encode_texts(expected["texts"].tolist())
-        assert texts == pytest.approx(expected["text_vectors"], abs=1e-3)
+        assert texts == pytest.approx(expected["text_vectors"], abs=ROUNDING)
         if "pixels" in expected:
             pictures = encoder.encode_pictures(list(expected["pixels"]))
-            assert pictures == pytest.approx(expected["picture_vectors"], abs=2e-3)
+            assert pictures == pytest.approx(expected["picture_vectors"], abs=2 * ROUNDING)
         else:
             features = encoder.encode_features(list(expected["features"]))
             assert features == pytest.approx(expected["feature_vectors"], abs=1e-3)

@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 import polyglance
+from helpers.rounding import ROUNDING
 from helpers.small_mmp import tokenizer
 from helpers.small_reader import ANSWERS, GRID, SmallReader, small_reader
 from polyglance.encoders.model_folder import PICTURE, READER, READER_CONFIG, ModelFolder
@@ -77,14 +78,14 @@ def test_it_computes_what_torch_does(
 ) -> None:
     reader = Reader.open(folder)
     match, logits = in_torch(small, QUESTION, pictures)
-    assert match.std() > 0.01
+    assert match.std() > 0.1
     scores = reader.score(QUESTION, reader.encode_images(pictures))
-    np.testing.assert_allclose(scores, match.numpy(), rtol=1e-3)
+    np.testing.assert_allclose(scores, match.numpy(), atol=2 * ROUNDING)
     answers = reader.ask(pictures[1], QUESTION, language="en", k=72)
     probabilities = logits[1].sigmoid()
     by_text = {answer.text: answer.probability for answer in answers}
     for text, expected in zip(ANSWERS["en"], probabilities.tolist(), strict=False):
-        assert by_text[text] == pytest.approx(expected, abs=2e-3)
+        assert by_text[text] == pytest.approx(expected, abs=ROUNDING)
     assert [a.probability for a in answers] == sorted(by_text.values(), reverse=True)
 
 
@@ -118,8 +119,8 @@ def test_hidden_cells_and_words_are_as_if_they_were_not_there(
     with torch.inference_mode():
         text = Text(own, Packing.of([len(own)]))
         expected = model.score(text, model.embed_regions(fewer)).item()
-    assert match[0, 1] == pytest.approx(expected, abs=1e-3)
-    assert abs(match[0, 0] - match[0, 1]) > 1e-3
+    assert match[0, 1] == pytest.approx(expected, abs=ROUNDING)
+    assert abs(match[0, 0] - match[0, 1]) > 2 * ROUNDING
 
 
 def test_words_are_explained_by_the_cells_that_they_need(

@@ -39,7 +39,7 @@ def test_cells_are_the_feature_map_with_its_mean_first(
     with torch.inference_mode():
         network = small.model.get_submodule("image_backbone")
         expected = network(torch.from_numpy(values)).flatten(2).transpose(1, 2)
-    np.testing.assert_allclose(cells[:, 1:], expected.numpy(), atol=2e-2)
+    np.testing.assert_allclose(cells[:, 1:], expected.numpy(), atol=4e-2)
     np.testing.assert_allclose(cells[:, 0], cells[:, 1:].mean(1), atol=1e-5)
 
 

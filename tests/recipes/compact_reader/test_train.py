@@ -86,6 +86,7 @@ def settings(dual: Path, steps: int = 3) -> dict[str, Any]:
         "layers": 2,
         "max_text_tokens": 20,
         "stored_views": 2,
+        "matching_steps": 2,
         "captions": [{"manifest": "colours/train.jsonl"}],
         "questions": [
             {"manifest": "colours/questions-train.jsonl"},

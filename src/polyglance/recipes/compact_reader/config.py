@@ -119,6 +119,9 @@ class ReaderRecipe:
     answering: QuestionConfig = field(default_factory=QuestionConfig)
     head_lr_multiplier: float = 5.0
     """Learning-rate multiplier for newly initialised layers."""
+    matching_steps: int = 0
+    """Steps of matching alone that come first: beside answers, which are learned sooner, matching
+    stays at chance for long."""
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(learning_rate=1e-4, betas=(0.9, 0.98))
     )
@@ -127,7 +130,9 @@ class ReaderRecipe:
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 1, "1 or more", "layers")
         validate_fields(self, lambda value: value >= 3, "3 or more", "max_text_tokens")
-        validate_fields(self, lambda value: value >= 0, "0 or more", "stored_views")
+        validate_fields(
+            self, lambda value: value >= 0, "0 or more", "stored_views", "matching_steps"
+        )
         shares = ("dropout", "drop_cells")
         validate_fields(self, lambda value: 0 <= value < 1, "a share below 1", *shares)
         if not self.captions or not self.questions:

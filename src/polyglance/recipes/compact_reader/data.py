@@ -112,8 +112,8 @@ def load_data(recipe: ReaderRecipe, data: Path, device: str) -> ReaderData:
             if path.name not in unseen:
                 learned[path] = Record(captions={**known, **added})
     paths = sorted({*learned, *by_image})
-    regions = reader.regions(paths, train=True)
     captions = reader.captions([learned.get(path, Record()) for path in paths])
+    regions = reader.regions(paths, train=True)
     asked = [question for some in by_image.values() for question in some]
     answers = build_answer_vocabulary(
         asked, max_answers=recipe.answering.max_answers, min_score=recipe.answering.min_score
