@@ -29,8 +29,8 @@ def calibrate(
 ) -> None:
     """Fit the probability that a picture matches a query, and write it into a model's folder.
 
-    Half of the pictures fit it, the other half measures it. Search then shows probabilities, and
-    says when nothing fits well.
+    All pictures fit it; how well such a fit does is measured by cross-validation. Search then shows
+    probabilities, and says when nothing fits well.
     """
     import random
 

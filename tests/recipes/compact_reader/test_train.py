@@ -200,7 +200,8 @@ def test_a_reader_is_exported_only_with_its_dual_encoder(
 
 def test_it_learns_to_answer_and_to_match(recipe: ReaderRecipe, data: Path, tmp_path: Path) -> None:
     plain = settings(Path(recipe.dual_encoder), steps=150)
-    plain |= {"dropout": 0, "drop_cells": 0, "min_crop_area": 0.9, "stored_views": 0}
+    plain |= {"dropout": 0, "drop_cells": 0, "min_crop_area": 0.9}
+    plain |= {"stored_views": 0, "matching_steps": 0}
     plain["answering"] |= {"weight": 1, "head_dropout": 0}
     plain["loop"]["learning_rate"] = 5e-4
     report = reader_train.train(load(ReaderRecipe, plain), data, tmp_path / "run")
