@@ -1,7 +1,7 @@
 """Cells of images, computed once for some views of each, for frozen networks.
 
-A step that crops and encodes hundreds of images takes longer for that than for all else; from a
-table of a few views of each image it gathers.
+A frozen network gives the same cells for a view in every step. Where a few views of each image
+suffice, a step gathers cells from a table instead of cropping and encoding pixels.
 """
 
 from __future__ import annotations

@@ -120,8 +120,8 @@ class ReaderRecipe:
     head_lr_multiplier: float = 5.0
     """Learning-rate multiplier for newly initialised layers."""
     matching_steps: int = 0
-    """Steps of matching alone that come first: beside answers, which are learned sooner, matching
-    stays at chance for long."""
+    """Steps of matching alone that come first, as `polyglance.recipes.stages` explains: beside
+    other tasks, matching is slow to leave chance."""
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(learning_rate=1e-4, betas=(0.9, 0.98))
     )
