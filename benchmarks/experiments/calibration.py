@@ -30,13 +30,13 @@ from benchmarks.results_io import write_results
 from polyglance.encoders.model_folder import ModelFolder
 from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.encoders.protocol import Vectors
-from polyglance.evaluation.calibration import CalibrationQuery
 from polyglance.evaluation.calibration_data import (
     LabelledPicture,
     calibrate,
     encode_calibration_data,
     read_labelled_pictures,
 )
+from polyglance.evaluation.calibration_trials import CalibrationQuery
 from polyglance.export.calibration import write_calibration
 from polyglance.languages import normalise_language
 from polyglance.records import read_manifest

@@ -85,7 +85,7 @@ def test_it_computes_what_torch_does(
     probabilities = logits[1].sigmoid()
     by_text = {answer.text: answer.probability for answer in answers}
     for text, expected in zip(ANSWERS["en"], probabilities.tolist(), strict=False):
-        assert by_text[text] == pytest.approx(expected, abs=ROUNDING)
+        assert by_text[text] == pytest.approx(expected, abs=2 * ROUNDING)
     assert [a.probability for a in answers] == sorted(by_text.values(), reverse=True)
 
 

@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 import torch
 
+from helpers.rounding import ON_ARM
 from helpers.small_mmp import SmallModel, pixel_values, small_model
 from polyglance.encoders.graph_reader import read_graph
 from polyglance.encoders.model_folder import PICTURE, TEXT, VOCABULARY, ModelFolder
@@ -39,7 +40,7 @@ def test_cells_are_the_feature_map_with_its_mean_first(
     with torch.inference_mode():
         network = small.model.get_submodule("image_backbone")
         expected = network(torch.from_numpy(values)).flatten(2).transpose(1, 2)
-    np.testing.assert_allclose(cells[:, 1:], expected.numpy(), atol=4e-2)
+    np.testing.assert_allclose(cells[:, 1:], expected.numpy(), atol=4e-2 if ON_ARM else 2e-2)
     np.testing.assert_allclose(cells[:, 0], cells[:, 1:].mean(1), atol=1e-5)
 
 

@@ -21,18 +21,14 @@ from polyglance.encoders.calibration import (
     TopHits,
 )
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.evaluation.calibration import (
-    CalibrationData,
-    CalibrationQuery,
-    make_trials,
-    summarise,
-)
+from polyglance.evaluation.calibration import summarise
 from polyglance.evaluation.calibration_data import (
     LabelledPicture,
     calibrate,
     caption_words,
     read_labelled_pictures,
 )
+from polyglance.evaluation.calibration_trials import CalibrationData, CalibrationQuery, make_trials
 from polyglance.evaluation.logistic import fit_logistic
 from polyglance.evaluation.nonsense import nonsense_queries, random_words
 from polyglance.text.spelling import shipped_word_lists

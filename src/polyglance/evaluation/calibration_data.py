@@ -18,14 +18,12 @@ from polyglance.encoders import Encoder
 from polyglance.encoders.calibration import Background, Calibration
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import DataError, PolyglanceError, error_reason
-from polyglance.evaluation.calibration import (
-    PERSON,
+from polyglance.evaluation.calibration import PERSON, fit_calibration, summarise
+from polyglance.evaluation.calibration_trials import (
     CalibrationData,
     CalibrationQuery,
     Trial,
-    fit_calibration,
     make_trials,
-    summarise,
 )
 from polyglance.evaluation.nonsense import nonsense_queries, random_words
 from polyglance.languages import is_spaceless, normalise_language

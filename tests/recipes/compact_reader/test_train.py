@@ -86,7 +86,7 @@ def settings(dual: Path, steps: int = 3) -> dict[str, Any]:
         "layers": 2,
         "max_text_tokens": 20,
         "stored_views": 2,
-        "matching_steps": 2,
+        "itm_only_steps": 2,
         "captions": [{"manifest": "colours/train.jsonl"}],
         "questions": [
             {"manifest": "colours/questions-train.jsonl"},
@@ -201,7 +201,7 @@ def test_a_reader_is_exported_only_with_its_dual_encoder(
 def test_it_learns_to_answer_and_to_match(recipe: ReaderRecipe, data: Path, tmp_path: Path) -> None:
     plain = settings(Path(recipe.dual_encoder), steps=150)
     plain |= {"dropout": 0, "drop_cells": 0, "min_crop_area": 0.9}
-    plain |= {"stored_views": 0, "matching_steps": 0}
+    plain |= {"stored_views": 0, "itm_only_steps": 0}
     plain["answering"] |= {"weight": 1, "head_dropout": 0}
     plain["loop"]["learning_rate"] = 5e-4
     report = reader_train.train(load(ReaderRecipe, plain), data, tmp_path / "run")

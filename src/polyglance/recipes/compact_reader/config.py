@@ -119,7 +119,7 @@ class ReaderRecipe:
     answering: QuestionConfig = field(default_factory=QuestionConfig)
     head_lr_multiplier: float = 5.0
     """Learning-rate multiplier for newly initialised layers."""
-    matching_steps: int = 0
+    itm_only_steps: int = 0
     """Steps of matching alone that come first, as `polyglance.recipes.stages` explains: beside
     other tasks, matching is slow to leave chance."""
     loop: LoopConfig = field(
@@ -131,7 +131,7 @@ class ReaderRecipe:
         validate_fields(self, lambda value: value >= 1, "1 or more", "layers")
         validate_fields(self, lambda value: value >= 3, "3 or more", "max_text_tokens")
         validate_fields(
-            self, lambda value: value >= 0, "0 or more", "stored_views", "matching_steps"
+            self, lambda value: value >= 0, "0 or more", "stored_views", "itm_only_steps"
         )
         shares = ("dropout", "drop_cells")
         validate_fields(self, lambda value: 0 <= value < 1, "a share below 1", *shares)

@@ -76,12 +76,12 @@ def train(recipe: ReaderRecipe, data: Path, run: Path, *, device: str = "cpu") -
         hard = mine_hard_negatives(loaded.dual.model, loaded.regions, loaded.captions, pool)
     evaluation = ReaderEvaluation(loaded, recipe.retrieval.candidates)
     answers, retrieval = build_tasks(recipe, model, loaded, targets, hard)
-    matching: dict[str, Any] = {}
-    if steps := recipe.matching_steps:
+    first: dict[str, Any] = {}
+    if steps := recipe.itm_only_steps:
         loop = replace(recipe.loop, steps=steps, schedule="constant", validate_every=0)
         groups = parameter_groups(model, recipe.head_lr_multiplier)
-        first = Stage("matching", Mixture({"itm": retrieval}), loop, groups)
-        matching = {first.name: first.run(model, run / first.name)}
+        itm_only = Stage("itm_only", Mixture({"itm": retrieval}), loop, groups)
+        first[itm_only.name] = itm_only.run(model, run / itm_only.name)
     weights = recipe.answering.weight, recipe.retrieval.weight
     tasks = MultiTask([("vqa", answers, weights[0]), ("itm", retrieval, weights[1])])
     stage = Stage(
@@ -96,7 +96,7 @@ def train(recipe: ReaderRecipe, data: Path, run: Path, *, device: str = "cpu") -
         "captions": len(loaded.captions),
         "questions": len(loaded.questions.questions),
         "answers": {code: len(texts) for code, texts in loaded.answers.by_language.items()},
-        **matching,
+        **first,
         stage.name: stage.run(model, run / stage.name),
     }
     report["trained"] = evaluation.report(model)
