@@ -24,7 +24,7 @@ from polyglance.recipes.stages import load_stage
 from polyglance.training import throughput as throughput_module
 from polyglance.training.event_files import EventFile, crc32c
 from polyglance.training.loop import LoopConfig, TrainingResult, train_loop
-from polyglance.training.mixture import Mixture, MultiTask
+from polyglance.training.mixture import Mixture, MultiTask, TurnTask
 from polyglance.training.run_log import RunLog
 from polyglance.training.throughput import (
     Throughput,
@@ -249,6 +249,8 @@ def test_throughput_divides_work_by_time() -> None:
     wrapped = MultiTask([("a", Line(), 1.0), ("b", Line(), 0.5)])
     assert pairs_of(wrapped) == 32
     assert pairs_of(object()) == 0
+    turns = TurnTask([("a", wrapped, 1.0), ("b", Line(), 1.0)])
+    assert pairs_of(turns) == 24  # the mean, of which each step has one
 
 
 def test_counting_operations_leaves_no_trace(

@@ -99,6 +99,29 @@ class MultiTask:
         }
 
 
+class TurnTask:
+    """Several tasks of which each step has one: small tasks that would cost as much as large ones.
+
+    Unlike `Mixture`, it can stand beside other tasks in a `MultiTask`.
+    """
+
+    def __init__(self, tasks: Sequence[tuple[str, Task, float]]) -> None:
+        """``tasks`` are triples of name, task and weight."""
+        self.choices = {name: (task, weight) for name, task, weight in tasks}
+
+    def sample(self, generator: np.random.Generator) -> MultiBatch:
+        """Sample a batch for one task, each with the same probability."""
+        names = list(self.choices)
+        name = names[int(generator.integers(len(names)))]
+        return MultiBatch(((name, self.choices[name][0].sample(generator)),))
+
+    def losses(self, batch: MultiBatch) -> dict[str, Tensor]:
+        """Return the weighted losses of the task that the batch is for, named ``task.loss``."""
+        ((name, part),) = batch.parts
+        task, weight = self.choices[name]
+        return {f"{name}.{key}": weight * loss for key, loss in task.losses(part).items()}
+
+
 class StepGenerator(np.random.Generator):
     """The generator of one training step, which knows the step's number for curricula."""
 

@@ -155,8 +155,12 @@ def measure_peak(device: torch.device | str, dtype: torch.dtype = torch.bfloat16
 def pairs_of(task: Any) -> int:
     """Return how many pairs a batch of a task has, on all processes together; 0 if unknown.
 
-    Tasks have ``batch``; those that combine or wrap others have ``tasks`` or ``task``.
+    Tasks have ``batch``; those that combine or wrap others have ``tasks`` or ``task``, and those
+    that draw one of others have ``choices``, of which it is the mean.
     """
+    if hasattr(task, "choices"):
+        parts = [pairs_of(part) for part, _ in task.choices.values()]
+        return round(sum(parts) / len(parts))
     if hasattr(task, "tasks"):
         return sum(pairs_of(part) for _, part, _ in task.tasks)
     if hasattr(task, "task"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from polyglance.recipes.mmp import tasks
 from polyglance.recipes.mmp.tasks import MMPTask, ParallelTextTask
 from polyglance.records import Record
 from polyglance.training.loop import LoopConfig, train_loop
-from polyglance.training.mixture import Mixture, MultiTask, Task
+from polyglance.training.mixture import Mixture, MultiTask, Task, TurnTask
 
 THINGS = [(colour, shape) for colour in range(8) for shape in range(8)]
 BEGIN, END, MASK = 1, 2, 3
@@ -212,3 +213,25 @@ def test_multi_task_weights_and_names_losses() -> None:
     again = np.random.default_rng(0)
     expected = {"a.inter": 2, "a.draw": again.random(), "b.inter": 2, "b.draw": again.random() / 2}
     assert {key: float(loss) for key, loss in losses.items()} == pytest.approx(expected)
+
+
+def test_turns_draw_one_task_a_step_with_its_weight() -> None:
+    class Fixed:
+        def __init__(self, value: float) -> None:
+            self.value = value
+
+        def sample(self, generator: np.random.Generator) -> Batch:
+            return Batch()
+
+        def losses(self, batch: Batch) -> dict[str, torch.Tensor]:
+            return {"loss": torch.tensor(self.value)}
+
+    task = TurnTask([("a", Fixed(2.0), 1.0), ("b", Fixed(4.0), 0.25), ("c", Fixed(1.0), 3.0)])
+    generator = np.random.default_rng(0)
+    drawn = [task.losses(task.sample(generator)) for _ in range(3000)]
+    counts = Counter(key for losses in drawn for key in losses)
+    assert all(len(losses) == 1 for losses in drawn)
+    assert {key: float(loss) for losses in drawn for key, loss in losses.items()} == {
+        "a.loss": 2.0, "b.loss": 1.0, "c.loss": 3.0
+    }  # fmt: skip
+    assert all(count == pytest.approx(1000, abs=130) for count in counts.values())  # 5 deviations

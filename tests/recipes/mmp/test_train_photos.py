@@ -50,6 +50,7 @@ from polyglance.recipes.mmp.train_photos import build_model, build_tasks, open_b
 from polyglance.records import Record, write_manifest
 from polyglance.text import open_tokenizer
 from polyglance.training.loop import LoopConfig
+from polyglance.training.mixture import step_generator
 from polyglance.vision.backbone import open_backbone as open_image_backbone_by_name
 from polyglance.vision.decoding import DecodePool
 from polyglance.vision.pictures import read_square
@@ -366,6 +367,38 @@ def test_names_of_labels_are_learned_also_from_images_without_captions(
     assert torch.isfinite(tasks["labels"].losses(batch)["labels"])
     without = replace(naming, label_names=None)
     assert len(load_photo_data(without, data, backbone, "cpu").pixel_tables[0]) == 26
+
+
+def test_small_tasks_take_turns_if_the_recipe_says_so(recipe: MMPPhotoRecipe, data: Path) -> None:
+    words, tatoeba = (
+        TextCorpus("colours/words.jsonl.gz", batch=4, weight=weight, in_turns=True)
+        for weight in (0.5, 0.25)
+    )
+    write_manifest(data / "colours" / "other.jsonl", [replace(r, image=None) for r in records()])
+    turning = replace(
+        recipe, text_corpora=(words, replace(tatoeba, manifest="colours/other.jsonl"))
+    )
+    backbone = open_backbone(turning, "cpu")
+    photos = load_photo_data(turning, data, backbone, "cpu")
+    tasks = build_tasks(turning, photos, build_model(turning, backbone, "cpu"), backbone)
+    assert [name for name, _, _ in tasks] == ["colours/train", "colours/val", "turns"]
+    turns = tasks[-1][1]
+    found = [tuple(turns.losses(turns.sample(step_generator(0, step)))) for step in range(40)]
+    assert set(found) == {("colours/words.parallel",), ("colours/other.parallel",)}
+
+
+def test_training_continues_from_an_exported_model(
+    recipe: MMPPhotoRecipe, data: Path, finished: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    folder = finished[0] / "model"
+    loop = replace(recipe.loop, steps=1, learning_rate=1e-9, warmup=0, validate_every=1)
+    further = replace(recipe, loop=loop, initialise_from=str(folder), compression=None)
+    report = train(further, data, tmp_path / "run")
+    small = finished[1]["compressed"]["validation"]
+    # The exported model itself, before it has learned anything more.
+    assert report["validation"]["score"] == pytest.approx(small["score"], abs=6)
+    with pytest.raises(PolyglanceError, match="another shape .*initialise_from to null"):
+        train(replace(further, pooling_layers=2), data, tmp_path / "other")
 
 
 def test_class_names_need_as_many_classes(recipe: MMPPhotoRecipe, data: Path) -> None:

@@ -173,6 +173,8 @@ class TextCorpus:
     batch: int = 512
     weight: float = 1.0
     temperature: float = 0.1
+    in_turns: bool = False
+    """Take turns with other small tasks, one of them a step, instead of being in every step."""
 
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 1, "1 or more", "batch")
@@ -190,6 +192,8 @@ class ClassNameConfig:
     weight: float = 0.2
     english_weight: float = 4.0
     """How much more often an English name is drawn than one of another language."""
+    in_turns: bool = False
+    """Take turns with other small tasks, one of them a step, instead of being in every step."""
 
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 1, "1 or more", "batch")
@@ -207,6 +211,8 @@ class LabelNameConfig:
     batch: int = 256
     weight: float = 0.3
     temperature: float = 0.05
+    in_turns: bool = False
+    """Take turns with other small tasks, one of them a step, instead of being in every step."""
 
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 1, "1 or more", "batch")
@@ -256,6 +262,9 @@ class MMPPhotoRecipe:
     encoder_lr_multiplier: float = 0.3
     backbone_lr_multiplier: float = 0.1
     """Learning-rate multiplier of the image backbone; 0 leaves it frozen."""
+    initialise_from: str | None = None
+    """A compressed model of the same architecture, by name or folder, to continue from; None for
+    the pretrained encoder and backbone alone."""
     min_crop_area: float = 0.5
     early_image_size: int | None = None
     """Pixels per side of images in the first steps, which are the faster for it; None for

@@ -1,4 +1,4 @@
-"""Initialise a model from an earlier run: for fine-tuning, and for the image variant."""
+"""Initialise a model from an earlier run, or from an exported model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from polyglance.encoders.model_folder import ModelFolder
 from polyglance.errors import DataError, PolyglanceError
+from polyglance.export.to_torch import load_torch
 from polyglance.models.mmp import MMP
 from polyglance.nn.pretrained import model_tensors
 from polyglance.recipes.mmp.config import BACKBONE_MODULE
@@ -16,6 +18,8 @@ from polyglance.training.distributed import rank
 
 _VISUAL = "visual_input."
 """The linear layer on features, the only part that depends on where features come from."""
+
+_POSITIONS = "encoder.positions.weight"
 
 
 def initialise_from(model: MMP, folder: Path) -> None:
@@ -53,6 +57,37 @@ def initialise_from(model: MMP, folder: Path) -> None:
             " initialised anew",
             file=sys.stderr,
         )
+
+
+def continue_from(model: MMP, name_or_folder: str) -> None:
+    """Load the weights of an exported photo model, with its image network, to train it further.
+
+    The image network's classifier, which is not exported, stays as it is.
+
+    Args:
+        model: A photo model with its image network.
+        name_or_folder: Of an exported model of the same architecture.
+    """
+    folder = ModelFolder.open(name_or_folder).path
+    own = model.state_dict()
+    tensors = {
+        name: value
+        for name, value in load_torch(folder).state_dict().items()
+        if not name.startswith(f"{BACKBONE_MODULE}.classifier.")
+    }
+    # Positions beyond the longest text are not exported.
+    positions = own[_POSITIONS].clone()
+    exported = tensors[_POSITIONS][: len(positions)]
+    positions[: len(exported)] = exported
+    tensors[_POSITIONS] = positions
+    expected = {name for name in own if not name.startswith(f"{BACKBONE_MODULE}.classifier.")}
+    for name in sorted(expected | tensors.keys()):
+        if name not in own or name not in tensors or own[name].shape != tensors[name].shape:
+            raise PolyglanceError(
+                f"{folder} holds a model of another shape (see {name}): give the recipe its"
+                " encoder, image_backbone, width and pooling, or set initialise_from to null"
+            )
+    model.load_state_dict(tensors, strict=False)
 
 
 def _weights_file(folder: Path) -> Path:

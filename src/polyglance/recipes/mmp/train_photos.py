@@ -31,13 +31,14 @@ from polyglance.recipes.mmp.compression import (
 from polyglance.recipes.mmp.config import BACKBONE_MODULE, CompressionConfig, MMPPhotoRecipe
 from polyglance.recipes.mmp.data import corpus_name, with_mask_id
 from polyglance.recipes.mmp.evaluation import RetrievalSplit, all_recalls, photo_scores
+from polyglance.recipes.mmp.initialise import continue_from
 from polyglance.recipes.mmp.label_names import LabelNameTask
 from polyglance.recipes.mmp.photo_data import PhotoData, image_order, load_photo_data
 from polyglance.recipes.mmp.tasks import MMPTask, ParallelTextTask
 from polyglance.recipes.run_folder import save_recipe, write_report
 from polyglance.training.distributed import full_tensor, rank
 from polyglance.training.loop import train_loop
-from polyglance.training.mixture import Mixture, MultiTask, Task
+from polyglance.training.mixture import Mixture, MultiTask, Task, TurnTask
 from polyglance.vision.backbone import is_transformers_folder
 from polyglance.vision.efficientnet import EfficientNetLite
 from polyglance.vision.torch_backbone import TorchBackbone
@@ -65,6 +66,8 @@ def train(recipe: MMPPhotoRecipe, data: Path, run: Path, *, device: str = "cpu")
     if recipe.compression is not None:
         require_compressible(model, recipe.compression)
     tasks = build_tasks(recipe, photos, model, backbone)
+    if recipe.initialise_from is not None:
+        continue_from(model, recipe.initialise_from)  # the tasks know the backbone as it was
     if recipe.early_image_size is not None:
         steps = round(recipe.early_share * recipe.loop.steps)
         for table in photos.pixel_tables:
@@ -136,6 +139,8 @@ def build_tasks(
 ) -> list[tuple[str, Task, float]]:
     """Return name, task and weight of each corpus, and of the names of classes and labels.
 
+    Those that take turns are one task, ``turns``.
+
     Args:
         recipe: The settings.
         data: The corpora.
@@ -144,6 +149,7 @@ def build_tasks(
     """
     objective = with_mask_id(recipe.objective, data.tokenizer, recipe.encoder)
     tasks: list[tuple[str, Task, float]] = []
+    turns: list[tuple[str, Task, float]] = []
     for corpus, pixels, captions in data.images:
         task = MMPTask(
             model,
@@ -162,7 +168,8 @@ def build_tasks(
         parallel = ParallelTextTask(
             model, sentences, batch=text.batch, temperature=text.temperature
         )
-        tasks.append((corpus_name(text.manifest), parallel, text.weight))
+        chosen = turns if text.in_turns else tasks
+        chosen.append((corpus_name(text.manifest), parallel, text.weight))
     if recipe.class_names is not None and data.class_names is not None:
         config, names = recipe.class_names, data.class_names
         class_task = ClassNameTask(
@@ -176,7 +183,8 @@ def build_tasks(
             },
             batch=config.batch,
         )
-        tasks.append(("classes", class_task, config.weight))
+        chosen = turns if config.in_turns else tasks
+        chosen.append(("classes", class_task, config.weight))
     if (labels := recipe.label_names) is not None and data.label_names is not None:
         label_task = LabelNameTask(
             model,
@@ -186,7 +194,10 @@ def build_tasks(
             batch=labels.batch,
             temperature=labels.temperature,
         )
-        tasks.append(("labels", label_task, labels.weight))
+        chosen = turns if labels.in_turns else tasks
+        chosen.append(("labels", label_task, labels.weight))
+    if turns:
+        tasks.append(("turns", TurnTask(turns), 1.0))
     return tasks
 
 
