@@ -5,7 +5,7 @@
         --pictures coco/english.jsonl --parallel text/multi30k.jsonl
         --emoji cldr-annotations-full --device cuda
     polyglance data translate DATA/to-translate/de.jsonl --to de --out DATA/translated/de.jsonl
-        --translator RUN/translator --device cuda                    (for each file there)
+        --translator RUN/translator --device cuda       (optional, for each file there)
     python -m benchmarks.experiments.default_model_data join --out DATA
     polyglance train polyglance-small --data DATA --out RUN --device cuda
 

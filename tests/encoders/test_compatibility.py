@@ -11,11 +11,11 @@ import pytest
 import polyglance
 from polyglance.demo.photographs import FOLDER
 
-RECORDED = Path(__file__).parents[1] / "fixtures" / "second_edition" / "shipped_vectors.npz"
+RECORDED = Path(__file__).parents[1] / "fixtures" / "third_edition" / "shipped_vectors.npz"
 """Photographs of the demo, sentences in ten languages, and their vectors."""
 
 
-def test_shipped_model_gives_the_vectors_of_its_second_edition() -> None:
+def test_shipped_model_gives_the_vectors_of_its_third_edition() -> None:
     encoder = polyglance.load(threads=1)
     with np.load(RECORDED, allow_pickle=False) as expected:
         assert encoder.fingerprint == expected["fingerprint"]

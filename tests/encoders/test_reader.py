@@ -34,6 +34,12 @@ def small() -> SmallReader:
     return small_reader()
 
 
+@pytest.fixture
+def float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute pictures in float32 on every processor, as torch does."""
+    monkeypatch.setattr("polyglance.encoders.reader.computes_float16", lambda: False)
+
+
 @pytest.fixture(scope="module")
 def folder(small: SmallReader, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small.export(tmp_path_factory.mktemp("models") / "reader")
@@ -73,6 +79,7 @@ def in_torch(
     return model.score(texts, model.embed_regions(regions)), small.model(texts, regions)
 
 
+@pytest.mark.usefixtures("float32")
 def test_it_computes_what_torch_does(
     small: SmallReader, folder: Path, pictures: list[Image.Image]
 ) -> None:
@@ -102,6 +109,7 @@ def test_answers_are_in_the_language_of_the_question(
         reader.ask(pictures[0], " ")
 
 
+@pytest.mark.usefixtures("float32")
 def test_hidden_cells_and_words_are_as_if_they_were_not_there(
     small: SmallReader, folder: Path, pictures: list[Image.Image]
 ) -> None:

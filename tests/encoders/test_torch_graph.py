@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 
 import polyglance
+from helpers.rounding import ON_ARM
 from helpers.small_mmp import TEXTS, cosines
 from helpers.small_smalr import export, word_model
 from polyglance.demo.photographs import photographs
@@ -25,7 +26,8 @@ def on_torch(folder: Path | None) -> OnnxEncoder:
 def test_the_shipped_model_on_torch_gives_the_vectors_of_onnx_runtime() -> None:
     torch_encoder, encoder = on_torch(None), polyglance.load(threads=1)
     texts = ["a dog in the snow", "雪の中の犬", "x", "زرافتان بين الأشجار", "long " * 40]
-    assert cosines(torch_encoder.encode_texts(texts), encoder.encode_texts(texts)).min() > 0.999
+    found = cosines(torch_encoder.encode_texts(texts), encoder.encode_texts(texts)).min()
+    assert found > (0.998 if ON_ARM else 0.999)
     pictures = [photo.path for photo in photographs()[::60]]
     vectors = torch_encoder.encode_pictures(pictures)
     assert cosines(vectors, encoder.encode_pictures(pictures)).min() > 0.999

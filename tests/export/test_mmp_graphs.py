@@ -19,7 +19,8 @@ from helpers.small_mmp import (
     torch_pictures,
     torch_texts,
 )
-from polyglance.export import convolutions, layers
+from polyglance.encoders.half_precision import without_float16
+from polyglance.export import layers
 from polyglance.export.to_torch import load_torch, read_compact_state
 
 
@@ -27,12 +28,13 @@ from polyglance.export.to_torch import load_torch, read_compact_state
 def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Round only stored weights, so that graph and module agree closely."""
     monkeypatch.setattr(layers, "_EIGHT_BIT_INPUT", layers._FLOAT_INPUT)
-    monkeypatch.setattr(convolutions, "_MAX_FLOAT32_KERNEL", 5)
 
 
 @cache
 def session(path: Path) -> Any:
-    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    """Open a graph in float32."""
+    content = without_float16(path.read_bytes())
+    return onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
 
 def run(path: Path, **inputs: Any) -> Any:

@@ -23,6 +23,7 @@ from helpers.small_smalr import (
     untrained,
     word_model,
 )
+from polyglance.encoders.half_precision import without_float16
 from polyglance.encoders.model_folder import PICTURE, TEXT
 from polyglance.errors import PolyglanceError
 from polyglance.export.graph import stored_weights
@@ -45,7 +46,8 @@ def folder(model: SMALRFolder, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def run(path: Path, **inputs: Any) -> Any:
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    content = without_float16(path.read_bytes())  # in float32, as the modules compute
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     return session.run(None, inputs)[0]
 
 

@@ -20,6 +20,33 @@ _Type = tuple[str, ...]
 
 
 @dataclass(frozen=True)
+class QuestionTypes:
+    """How many questions there are of each type, and its best answer.
+
+    One pass over many questions; `QuestionTypePrior` takes its types from here.
+    """
+
+    counts: dict[_Type, int]
+    best: dict[_Type, str]
+
+    @classmethod
+    def learn(cls, questions: Sequence[Question], *, max_words: int) -> QuestionTypes:
+        """Learn from questions with answers the types of up to ``max_words`` first words."""
+        scores: dict[_Type, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        counts: dict[_Type, int] = defaultdict(int)
+        for question in questions:
+            own = answer_scores(question)
+            for kind in _types(question, max_words):
+                counts[kind] += 1
+                for answer, score in own.items():
+                    scores[kind][answer] += score
+        best = {
+            kind: max(sorted(answers), key=answers.__getitem__) for kind, answers in scores.items()
+        }
+        return cls(dict(counts), best)
+
+
+@dataclass(frozen=True)
 class QuestionTypePrior:
     """The best answer for each question type, given by at most ``words`` first words."""
 
@@ -37,19 +64,26 @@ class QuestionTypePrior:
             words: Number of first words that make a type.
             min_questions: Types with fewer questions are left to types of fewer words.
         """
-        scores: dict[_Type, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        counts: dict[_Type, int] = defaultdict(int)
-        for question in questions:
-            for kind in _types(question, words):
-                counts[kind] += 1
-                for answer, score in answer_scores(question).items():
-                    scores[kind][answer] += score
-        best = {
-            kind: max(sorted(answers), key=answers.__getitem__)
-            for kind, answers in scores.items()
-            if counts[kind] >= min_questions or len(kind) == 1
+        types = QuestionTypes.learn(questions, max_words=words)
+        return cls.of_types(types, words=words, min_questions=min_questions)
+
+    @classmethod
+    def of_types(
+        cls, types: QuestionTypes, *, words: int = 2, min_questions: int = 5
+    ) -> QuestionTypePrior:
+        """Take the types of at most ``words`` first words that have enough questions.
+
+        Args:
+            types: Of as many first words, or more.
+            words: Number of first words that make a type.
+            min_questions: Types with fewer questions are left to types of fewer words.
+        """
+        answers = {
+            kind: answer
+            for kind, answer in types.best.items()
+            if len(kind) == 1 or (len(kind) <= words + 1 and types.counts[kind] >= min_questions)
         }
-        return cls(words, best)
+        return cls(words, answers)
 
     def answer(self, question: Question) -> str:
         """Return the answer of the longest known type."""

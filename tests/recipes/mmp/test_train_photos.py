@@ -397,7 +397,7 @@ def test_training_continues_from_an_exported_model(
     small = finished[1]["compressed"]["validation"]
     # The exported model itself, before it has learned anything more.
     assert report["validation"]["score"] == pytest.approx(small["score"], abs=6)
-    with pytest.raises(PolyglanceError, match="another shape .*initialise_from to null"):
+    with pytest.raises(PolyglanceError, match=r"another shape .*initialise_from to null"):
         train(replace(further, pooling_layers=2), data, tmp_path / "other")
 
 

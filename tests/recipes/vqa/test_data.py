@@ -12,7 +12,7 @@ from polyglance.evaluation.answers import (
     vqa_score,
 )
 from polyglance.evaluation.bleu import sentence_bleu
-from polyglance.evaluation.question_types import QuestionTypePrior
+from polyglance.evaluation.question_types import QuestionTypePrior, QuestionTypes
 from polyglance.recipes.vqa.questions import answer_targets, build_answer_vocabulary
 from polyglance.records import Question
 
@@ -69,7 +69,10 @@ def prior(words: int, min_questions: int = 1) -> QuestionTypePrior:
         Question("Is it red?", "en", ("yes",)),
         Question("几只狗", "zh", ("两只",)),
     ]
-    return QuestionTypePrior.learn(questions, words=words, min_questions=min_questions)
+    learned = QuestionTypePrior.learn(questions, words=words, min_questions=min_questions)
+    types = QuestionTypes.learn(questions, max_words=5)
+    assert learned == QuestionTypePrior.of_types(types, words=words, min_questions=min_questions)
+    return learned
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def initialise_from(model: MMP, folder: Path) -> None:
         )
 
 
-def continue_from(model: MMP, name_or_folder: str) -> None:
+def continue_from(model: MMP, name_or_folder: str) -> tuple[str, ...]:
     """Load the weights of an exported photo model, with its image network, to train it further.
 
     The image network's classifier, which is not exported, stays as it is.
@@ -67,8 +67,12 @@ def continue_from(model: MMP, name_or_folder: str) -> None:
     Args:
         model: A photo model with its image network.
         name_or_folder: Of an exported model of the same architecture.
+
+    Returns:
+        The languages of the captions that it was trained on.
     """
-    folder = ModelFolder.open(name_or_folder).path
+    opened = ModelFolder.open(name_or_folder)
+    folder = opened.path
     own = model.state_dict()
     tensors = {
         name: value
@@ -88,6 +92,7 @@ def continue_from(model: MMP, name_or_folder: str) -> None:
                 " encoder, image_backbone, width and pooling, or set initialise_from to null"
             )
     model.load_state_dict(tensors, strict=False)
+    return opened.description.languages
 
 
 def _weights_file(folder: Path) -> Path:

@@ -66,8 +66,9 @@ def train(recipe: MMPPhotoRecipe, data: Path, run: Path, *, device: str = "cpu")
     if recipe.compression is not None:
         require_compressible(model, recipe.compression)
     tasks = build_tasks(recipe, photos, model, backbone)
-    if recipe.initialise_from is not None:
-        continue_from(model, recipe.initialise_from)  # the tasks know the backbone as it was
+    languages = set(photos.languages)
+    if recipe.initialise_from is not None:  # the tasks know the backbone as it was
+        languages.update(continue_from(model, recipe.initialise_from))
     if recipe.early_image_size is not None:
         steps = round(recipe.early_share * recipe.loop.steps)
         for table in photos.pixel_tables:
@@ -92,7 +93,9 @@ def train(recipe: MMPPhotoRecipe, data: Path, run: Path, *, device: str = "cpu")
     if isinstance(backbone, TransformersBackbone):
         save_with_tower(model, backbone, recipe, photos, run / MODEL_FOLDER)
     if recipe.compression is not None:
-        report["compressed"] = _compress(recipe, recipe.compression, model, photos, backbone, run)
+        report["compressed"] = _compress(
+            recipe, recipe.compression, model, photos, backbone, run, languages
+        )
         write_report(report, run)
         if rank() == 0:
             _export(run, recipe.compression.name)
@@ -276,6 +279,7 @@ def _compress(
     photos: PhotoData,
     backbone: TorchBackbone,
     run: Path,
+    languages: set[str],
 ) -> dict[str, Any]:
     """Compress the trained model, save it for export and return its results."""
 
@@ -303,7 +307,7 @@ def _compress(
         std=backbone.std,
         max_text_tokens=recipe.max_text_tokens,
         tokenizer=recipe.encoder,
-        languages=photos.languages,
+        languages=sorted(languages),
     )
     return results
 

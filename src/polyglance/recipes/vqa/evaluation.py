@@ -16,7 +16,7 @@ from polyglance.encoders.answers import AnswerVocabulary
 from polyglance.errors import MissingExtraError
 from polyglance.evaluation.answers import AnswerResult, evaluate_answers
 from polyglance.evaluation.bleu import MissingTokenizerError, corpus_bleu, sentence_bleu
-from polyglance.evaluation.question_types import QuestionTypePrior
+from polyglance.evaluation.question_types import QuestionTypePrior, QuestionTypes
 from polyglance.models.vqa import VQAModel
 from polyglance.recipes import report_lines
 from polyglance.recipes.vqa.data import QuestionSplit
@@ -99,11 +99,14 @@ def evaluate(
         own.append(question)
         texts.append(answer)
     learned = {question.language for question in training}
+    types = QuestionTypes.learn(
+        [question for question in training if question.language in by_language],
+        max_words=_MAX_TYPE_WORDS,
+    )
     baselines = [
-        QuestionTypePrior.learn(training, words=count, min_questions=least)
+        QuestionTypePrior.of_types(types, words=count, min_questions=least)
         for count in range(1, _MAX_TYPE_WORDS + 1)
         for least in _MIN_TYPE_COUNTS
-        if learned & set(by_language)
     ]
     report: dict[str, Any] = {}
     for language, (own, texts) in by_language.items():
