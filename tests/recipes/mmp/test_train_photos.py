@@ -399,6 +399,9 @@ def test_training_continues_from_an_exported_model(
     assert report["validation"]["score"] == pytest.approx(small["score"], abs=6)
     with pytest.raises(PolyglanceError, match=r"another shape .*initialise_from to null"):
         train(replace(further, pooling_layers=2), data, tmp_path / "other")
+    other = replace(further, initialise_from="polyglance-small")  # of another width throughout
+    with pytest.raises(PolyglanceError, match="another shape"):
+        train(other, data, tmp_path / "wider")
 
 
 def test_class_names_need_as_many_classes(recipe: MMPPhotoRecipe, data: Path) -> None:

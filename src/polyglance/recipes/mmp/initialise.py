@@ -80,10 +80,10 @@ def continue_from(model: MMP, name_or_folder: str) -> tuple[str, ...]:
         if not name.startswith(f"{BACKBONE_MODULE}.classifier.")
     }
     # Positions beyond the longest text are not exported.
-    positions = own[_POSITIONS].clone()
-    exported = tensors[_POSITIONS][: len(positions)]
-    positions[: len(exported)] = exported
-    tensors[_POSITIONS] = positions
+    positions, exported = own[_POSITIONS].clone(), tensors[_POSITIONS]
+    if positions.shape[1] == exported.shape[1] and len(positions) >= len(exported):
+        positions[: len(exported)] = exported
+        tensors[_POSITIONS] = positions
     expected = {name for name in own if not name.startswith(f"{BACKBONE_MODULE}.classifier.")}
     for name in sorted(expected | tensors.keys()):
         if name not in own or name not in tensors or own[name].shape != tensors[name].shape:

@@ -24,7 +24,7 @@ from polyglance.recipes.plan.synthetic import (
     random_captions,
 )
 from polyglance.recipes.stages import Stage
-from polyglance.training.mixture import Mixture, MultiTask, Task
+from polyglance.training.mixture import Mixture, MultiTask, Task, TurnTask
 
 STAGE = "training"
 _LANGUAGES = ("en", "de")
@@ -45,11 +45,16 @@ class MMPShape:
 
 
 def step_batch(recipe: MMPRecipe | MMPPhotoRecipe) -> int:
-    """Return the items of a step: clips, images, and sentences with translations."""
+    """Return the items of a step: clips, images, and sentences with translations.
+
+    Of corpora that take turns it is the mean.
+    """
     if isinstance(recipe, MMPRecipe):
         return sum(corpus.batch for corpus in recipe.corpora)
     images = sum(corpus.batch for corpus in recipe.image_corpora)
-    return images + sum(corpus.batch for corpus in recipe.text_corpora)
+    texts = sum(text.batch for text in recipe.text_corpora if not text.in_turns)
+    turns = [text.batch for text in recipe.text_corpora if text.in_turns]
+    return images + texts + (round(sum(turns) / len(turns)) if turns else 0)
 
 
 def with_batch_limit(recipe: Any, accelerators: int, limit: int | None) -> Any:
@@ -166,12 +171,16 @@ def _photo_run(
             captions_per_image=corpus.captions_per_image,
         )
         tasks.append((corpus_name(corpus.manifest), images, corpus.weight))
+    turns: list[tuple[str, Task, float]] = []
     for text in recipe.text_corpora:
         table = random_captions(
             _BATCHES * text.batch, captions, encoder.vocab_size, _LANGUAGES, recipe.max_text_tokens
         )
         parallel = ParallelTextTask(model, table, batch=text.batch, temperature=text.temperature)
-        tasks.append((corpus_name(text.manifest), parallel, text.weight))
+        chosen = turns if text.in_turns else tasks
+        chosen.append((corpus_name(text.manifest), parallel, text.weight))
+    if turns:
+        tasks.append(("turns", TurnTask(turns), 1.0))
     groups = train_photos.parameter_groups(model, backbone, recipe)
     mixture = Mixture({"all": MultiTask(tasks)})
     return SyntheticRun(model, [Stage(STAGE, mixture, recipe.loop, groups)])
