@@ -2,7 +2,7 @@
 
 Models are exported with their convolutions in float16, for which ONNX Runtime has fast kernels on
 ARM (`polyglance.export.convolutions`). On other processors it computes them in float32 all the
-same, and converts values to float16 and back around each: that takes half of the time. Here the
+same, and converts values to float16 and back around each, which takes time. Here the
 conversions are taken out of the graph before it is loaded. The search installation has no package
 that edits graphs, so the few messages are changed as they lie in the file (protobuf's wire format,
 and the field numbers of onnx.proto).

@@ -74,28 +74,27 @@ class ReaderEvaluation:
         )
 
     def report(self, model: VQAModel) -> dict[str, Any]:
-        """Return results on validation, and on the test questions, of which there are few."""
+        """Return results on validation, with the weight of the dual encoder's cosine."""
         tuned = self.tune(model)
-        report: dict[str, Any] = {"validation": {**tuned, **self.validate(model, tuned)}}
+        return {"validation": {**tuned, **self.validate(model, tuned)}}
+
+    def test(self, model: VQAModel, dual_weight: float) -> dict[str, Any]:
+        """Return answers to the test questions and re-ranked retrieval, where there are tests."""
+        report: dict[str, Any] = {}
         if self.data.question_tests:
             held = self.data.held_out
             known = [*self.data.questions.questions, *(held.questions if held else ())]
             report["questions"] = _answer(model, self.data.question_tests, self.data.answers, known)
+        if self.data.test is not None:
+            report["test"] = evaluate_split(
+                model.cross_encoder,
+                self.data.test,
+                all_pairs=False,
+                dual=self._dual["test"],
+                k=self.candidates,
+                dual_weight=dual_weight,
+            )
         return report
-
-    def test(self, model: VQAModel, dual_weight: float) -> dict[str, Any]:
-        """Return re-ranked retrieval on the test split; nothing if there is none."""
-        if self.data.test is None:
-            return {}
-        result = evaluate_split(
-            model.cross_encoder,
-            self.data.test,
-            all_pairs=False,
-            dual=self._dual["test"],
-            k=self.candidates,
-            dual_weight=dual_weight,
-        )
-        return {"test": result}
 
 
 def _answer(

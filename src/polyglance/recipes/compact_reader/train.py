@@ -104,13 +104,14 @@ def train(recipe: ReaderRecipe, data: Path, run: Path, *, device: str = "cpu") -
     model.fold_answer_embeddings()
     small = compress(recipe, model, loaded, targets, hard, evaluation, run / "compressed")
     report["compressed"] = evaluation.report(small)
-    if rank() == 0:
+    if rank() == 0:  # before the tests, which take longest
         save_compact(recipe, small, loaded, report["compressed"], run / COMPACT)
     write_report(report, run)
-    for name, one in (("compressed", small), ("trained", model)):  # takes longest: all is saved
+    for name, one in (("compressed", small), ("trained", model)):
         report[name] |= evaluation.test(one, report[name]["validation"]["dual_weight"])
         write_report(report, run)
     if rank() == 0:
+        save_compact(recipe, small, loaded, report["compressed"], run / COMPACT)  # with figures
         _export(run)
     return report
 

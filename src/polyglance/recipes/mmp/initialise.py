@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import Tensor
 
 from polyglance.encoders.model_folder import ModelFolder
 from polyglance.errors import DataError, PolyglanceError
@@ -20,6 +23,7 @@ _VISUAL = "visual_input."
 """The linear layer on features, the only part that depends on where features come from."""
 
 _POSITIONS = "encoder.positions.weight"
+_CLASSIFIER = f"{BACKBONE_MODULE}.classifier."
 
 
 def initialise_from(model: MMP, folder: Path) -> None:
@@ -44,12 +48,7 @@ def initialise_from(model: MMP, folder: Path) -> None:
     if not same_features:
         tensors = {name: value for name, value in tensors.items() if not name.startswith(_VISUAL)}
         own = {name: value for name, value in own.items() if not name.startswith(_VISUAL)}
-    for name in sorted(own.keys() | tensors.keys()):
-        if name not in own or name not in tensors or own[name].shape != tensors[name].shape:
-            raise PolyglanceError(
-                f"{path} holds a model of another shape (see {name}): give the recipe the"
-                " encoder, width and pooling that it was trained with"
-            )
+    _require_same_shapes(own, tensors, path, "encoder, width and pooling")
     model.load_state_dict(tensors, strict=False)
     if not same_features and rank() == 0:
         print(
@@ -59,40 +58,52 @@ def initialise_from(model: MMP, folder: Path) -> None:
         )
 
 
-def continue_from(model: MMP, name_or_folder: str) -> tuple[str, ...]:
-    """Load the weights of an exported photo model, with its image network, to train it further.
+@dataclass(frozen=True, eq=False)
+class ExportedWeights:
+    """Weights of an exported photo model, for a model of the same architecture."""
 
-    The image network's classifier, which is not exported, stays as it is.
+    tensors: Mapping[str, Tensor]
+    languages: tuple[str, ...]
+    """Of the captions that it was trained on."""
+
+
+def read_exported(model: MMP, name_or_folder: str) -> ExportedWeights:
+    """Read an exported photo model, with its image network, to train it further.
+
+    Without the image network's classifier, which is not exported.
 
     Args:
-        model: A photo model with its image network.
+        model: A photo model with its image network, for which the weights are.
         name_or_folder: Of an exported model of the same architecture.
-
-    Returns:
-        The languages of the captions that it was trained on.
     """
     opened = ModelFolder.open(name_or_folder)
-    folder = opened.path
-    own = model.state_dict()
-    tensors = {
-        name: value
-        for name, value in load_torch(folder).state_dict().items()
-        if not name.startswith(f"{BACKBONE_MODULE}.classifier.")
-    }
+    own, tensors = (
+        {name: value for name, value in one.state_dict().items() if _CLASSIFIER not in name}
+        for one in (model, load_torch(opened.path))
+    )
     # Positions beyond the longest text are not exported.
     positions, exported = own[_POSITIONS].clone(), tensors[_POSITIONS]
     if positions.shape[1] == exported.shape[1] and len(positions) >= len(exported):
         positions[: len(exported)] = exported
         tensors[_POSITIONS] = positions
-    expected = {name for name in own if not name.startswith(f"{BACKBONE_MODULE}.classifier.")}
-    for name in sorted(expected | tensors.keys()):
+    parts = "encoder, image_backbone, width and pooling"
+    _require_same_shapes(own, tensors, opened.path, parts, ", or set initialise_from to null")
+    return ExportedWeights(tensors, opened.description.languages)
+
+
+def _require_same_shapes(
+    own: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor],
+    path: Path,
+    parts: str,
+    otherwise: str = "",
+) -> None:
+    for name in sorted(own.keys() | tensors.keys()):
         if name not in own or name not in tensors or own[name].shape != tensors[name].shape:
             raise PolyglanceError(
-                f"{folder} holds a model of another shape (see {name}): give the recipe its"
-                " encoder, image_backbone, width and pooling, or set initialise_from to null"
+                f"{path} holds a model of another shape (see {name}): give the recipe the {parts}"
+                f" that it was trained with{otherwise}"
             )
-    model.load_state_dict(tensors, strict=False)
-    return opened.description.languages
 
 
 def _weights_file(folder: Path) -> Path:

@@ -31,7 +31,7 @@ from polyglance.recipes.mmp.compression import (
 from polyglance.recipes.mmp.config import BACKBONE_MODULE, CompressionConfig, MMPPhotoRecipe
 from polyglance.recipes.mmp.data import corpus_name, with_mask_id
 from polyglance.recipes.mmp.evaluation import RetrievalSplit, all_recalls, photo_scores
-from polyglance.recipes.mmp.initialise import continue_from
+from polyglance.recipes.mmp.initialise import read_exported
 from polyglance.recipes.mmp.label_names import LabelNameTask
 from polyglance.recipes.mmp.photo_data import PhotoData, image_order, load_photo_data
 from polyglance.recipes.mmp.tasks import MMPTask, ParallelTextTask
@@ -61,14 +61,18 @@ def train(recipe: MMPPhotoRecipe, data: Path, run: Path, *, device: str = "cpu")
     """
     torch.set_float32_matmul_precision("high")
     backbone = open_backbone(recipe, device)
-    photos = load_photo_data(recipe, data, backbone, device)
     model = build_model(recipe, backbone, device)
     if recipe.compression is not None:
         require_compressible(model, recipe.compression)
+    known = None
+    if recipe.initialise_from is not None:
+        known = read_exported(model, recipe.initialise_from)
+    photos = load_photo_data(recipe, data, backbone, device)
     tasks = build_tasks(recipe, photos, model, backbone)
     languages = set(photos.languages)
-    if recipe.initialise_from is not None:  # the tasks know the backbone as it was
-        languages.update(continue_from(model, recipe.initialise_from))
+    if known is not None:  # the tasks know the backbone as it was
+        model.load_state_dict(known.tensors, strict=False)
+        languages.update(known.languages)
     if recipe.early_image_size is not None:
         steps = round(recipe.early_share * recipe.loop.steps)
         for table in photos.pixel_tables:
