@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,12 +29,16 @@ TRIED_AGAIN = "the next run tries it again"
 
 
 def index(library: Library, folder: Path, between: Callable[[], object]) -> IndexReport:
-    """Index a folder; ``between`` is called once, when the first file was read."""
-    store, pending = library._store(create=True), [between]
+    """Index a folder; ``between`` is called once, when the first file was read.
+
+    Threads ask for the encoder before they decode a file: until ``between`` is done, all wait.
+    """
+    store, pending, lock = library._store(create=True), [between], threading.Lock()
 
     def encoder() -> ColourEncoder:
-        while pending:
-            pending.pop()()
+        with lock:
+            while pending:
+                pending.pop()()
         return ColourEncoder()
 
     store.add_place("walked", str(folder))
