@@ -22,16 +22,17 @@ from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.encoders.reader import Reader
 from polyglance.encoders.sessions import normalise_pixels, picture_pixels
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.nn.packed_pairs import Regions, Text
+from polyglance.nn.packed_pairs import PackedRows, Regions, Text, encode_first
 from polyglance.nn.packing import Packing
 from polyglance.vision.tokens import grid_boxes
 
 QUESTION = "Is this a dog?"
 
 
-@pytest.fixture(scope="module")
-def small() -> SmallReader:
-    return small_reader()
+@pytest.fixture(scope="module", params=[0, 1], ids=["words", "states"])
+def small(request: pytest.FixtureRequest) -> SmallReader:
+    """Readers of a text's words, and of the states of one layer."""
+    return small_reader(request.param)
 
 
 @pytest.fixture
@@ -117,11 +118,11 @@ def test_hidden_cells_and_words_are_as_if_they_were_not_there(
     ids = reader._tokenizer.encode(QUESTION, 20)
     cells = reader._cells(reader._picture_session, pictures[0])
     window = np.zeros((1, GRID, GRID), bool)
-    window[0, 1, 0] = True
+    window[0, 1] = True
     match, _ = reader._occlude(ids, [[]], cells, window)
     regions = torch_regions(small, pictures[:1])
-    kept = torch.tensor([0, 1, 2, 4])
-    fewer = Regions(regions.features[kept], regions.boxes[kept], Packing.of([4]))
+    kept = torch.tensor([0, 1, 2])
+    fewer = Regions(regions.features[kept], regions.boxes[kept], Packing.of([3]))
     own = torch.tensor(tokenizer().encode(QUESTION, max_length=20))
     model = small.model.cross_encoder
     with torch.inference_mode():
@@ -129,6 +130,42 @@ def test_hidden_cells_and_words_are_as_if_they_were_not_there(
         expected = model.score(text, model.embed_regions(fewer)).item()
     assert match[0, 1] == pytest.approx(expected, abs=ROUNDING)
     assert abs(match[0, 0] - match[0, 1]) > 2 * ROUNDING
+
+
+@pytest.mark.usefixtures("float32")
+def test_words_that_are_hidden_leave_no_trace_in_the_others(
+    small: SmallReader, folder: Path, pictures: list[Image.Image]
+) -> None:
+    reader = Reader.open(folder)
+    ids = reader._tokenizer.encode(QUESTION, 20)
+    cells = reader._cells(reader._picture_session, pictures[0])
+    match, _ = reader._occlude(ids, [[], [2, 3]], cells, np.zeros((1, GRID, GRID), bool))
+    kept = torch.tensor([place for place in range(len(ids)) if place not in (2, 3)])
+    own = torch.tensor(tokenizer().encode(QUESTION, max_length=20))[kept]
+    packing = Packing.of([len(kept)])
+    model, below = small.model.cross_encoder, small.dual.model.encoder
+    with torch.inference_mode():
+        rows = below.embed(own, packing, positions=kept)
+        rows = below.contextualise(rows, packing, layer=small.settings.reader.text_layers)
+        images = model.embed_regions(torch_regions(small, pictures[:1]))
+        pairs = model.join(PackedRows(rows, packing), images)
+        expected = model.rank_scores(encode_first(model.encoder, pairs)).item()
+    assert match[1, 0] == pytest.approx(expected, abs=2 * ROUNDING)
+    assert abs(match[0, 0] - match[1, 0]) > 4 * ROUNDING
+
+
+def test_rounding_inputs_changes_scores_a_little(
+    small: SmallReader, folder: Path, tmp_path: Path, pictures: list[Image.Image]
+) -> None:
+    shades = [
+        Image.fromarray(np.asarray(pictures[0]) // 8 * n) for n in range(9)
+    ] + pictures  # fmt: skip
+    scores = []
+    for path in (folder, small.export(tmp_path / "rounded", exact=False)):
+        reader = Reader.open(path)
+        scores.append(reader.score(QUESTION, reader.encode_images(shades)))
+    assert 0 < np.abs(scores[0] - scores[1]).max() < 0.2
+    assert np.corrcoef(*scores)[0, 1] > 0.99
 
 
 def test_words_are_explained_by_the_cells_that_they_need(

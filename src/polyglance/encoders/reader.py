@@ -1,8 +1,8 @@
 """A model's reader: re-rank, answer and explain with ONNX Runtime, without torch.
 
 The reader is a small UC2 (`polyglance.models.uc2`) that reads a text's words beside a picture's
-cells. Words are rows of the dual encoder's table and cells are of its feature map, before pooling,
-where what is seen is still where it was seen.
+cells. Words are states of the dual encoder's lower layers, or rows of its table; cells are of its
+feature map, before pooling, where what is seen is still where it was seen.
 
 Explanations are by occlusion (Zeiler and Fergus 2014): windows of the picture are hidden, with
 each word and without it, and a window's credit is how much less the word then adds to the
@@ -44,6 +44,7 @@ from polyglance.encoders.sessions import (
     threads_by_environment,
 )
 from polyglance.encoders.subgraph import cut_graph, input_of_weight
+from polyglance.encoders.text_states import TextStates
 from polyglance.encoders.unigram import UnigramTokenizer
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.encoders.word_table import WordTable
@@ -136,7 +137,7 @@ class Reader(PicklableEncoder):
             encoded: What `encode_images` returned.
             language: Ignored; all languages share the sub-words.
         """
-        words = self._words(self._tokenizer.encode(text, self.max_text_tokens))
+        words = self._word_rows(self._tokenizer.encode(text, self.max_text_tokens))
         scores = [np.zeros(0, np.float32)]
         for start in range(0, len(encoded), _PAIR_BATCH):
             cells = np.stack(encoded[start : start + _PAIR_BATCH]).astype(np.float32)
@@ -159,7 +160,7 @@ class Reader(PicklableEncoder):
         """
         if not question.strip():
             raise PolyglanceError("the question is empty: ask one in " + ", ".join(self.languages))
-        words = self._words(self._tokenizer.encode(question, self.max_text_tokens))
+        words = self._word_rows(self._tokenizer.encode(question, self.max_text_tokens))
         cells = self._cells(self._picture_session, image)
         logits = self._read(words, cells[None])[1][0]
         code = self.detect_language(question) if language is None else _normalise(language)
@@ -248,12 +249,12 @@ class Reader(PicklableEncoder):
         cell_masks[1:, 1:] -= windows.reshape(len(windows), -1)
         texts = np.repeat(text_masks, len(cell_masks), axis=0)
         pictures = np.tile(cell_masks, (len(text_masks), 1))
-        words, values = self._words(ids), cells[None]
+        words = np.repeat(self._word_rows(ids, text_masks), len(cell_masks), axis=0)
+        parts = [slice(start, start + _PAIR_BATCH) for start in range(0, len(texts), _PAIR_BATCH)]
         found = [
-            self._read(words, values, text_mask=texts[i : i + _PAIR_BATCH],
-                       cell_mask=pictures[i : i + _PAIR_BATCH])
-            for i in range(0, len(texts), _PAIR_BATCH)
-        ]  # fmt: skip
+            self._read(words[at], cells[None], text_mask=texts[at], cell_mask=pictures[at])
+            for at in parts
+        ]
         shape = (len(text_masks), len(cell_masks))
         match, answers = (np.concatenate(part) for part in zip(*found, strict=True))
         return match.reshape(shape), answers.reshape(*shape, -1)
@@ -285,8 +286,15 @@ class Reader(PicklableEncoder):
         )
         return match, answers
 
-    def _words(self, ids: Sequence[int]) -> Floats:
-        return self._table(ids)[None]
+    def _word_rows(self, ids: Sequence[int], masks: Floats | None = None) -> Floats:
+        """Return what the graph takes of a text, (1 or masks, ids, width).
+
+        ``masks`` (variants, ids) are 0 for sub-words that the others shall not have seen.
+        """
+        masks = np.ones((1, len(ids)), np.float32) if masks is None else masks
+        if self.config.text_layers:
+            return self._text_states(ids, masks)
+        return np.repeat(self._table(ids)[None], len(masks), axis=0)
 
     def _is_truncated(self, text: str, ids: Sequence[int]) -> bool:
         return len(self._tokenizer.encode(text, self.max_text_tokens + 1)) > len(ids)
@@ -345,6 +353,14 @@ class Reader(PicklableEncoder):
     def _table(self) -> WordTable:
         try:
             return WordTable.from_graph(self.folder.read_file(TEXT))
+        except ValueError as error:
+            raise self._unusable(TEXT, error) from error
+
+    @cached_property
+    def _text_states(self) -> TextStates:
+        content, layers = self.folder.read_file(TEXT), self.config.text_layers
+        try:
+            return TextStates(content, self.folder.path / TEXT, layers, self._num_threads)
         except ValueError as error:
             raise self._unusable(TEXT, error) from error
 

@@ -34,6 +34,8 @@ class ReaderConfig:
     """Cells of a picture per side; the whole picture's mean precedes them."""
     answers: Mapping[str, tuple[str, ...]]
     """The answers by language; their order is that of the classes."""
+    text_layers: int = 0
+    """Layers of the dual encoder's text encoder that read a text first; 0 for its word rows."""
     loss: Literal["binary", "categorical"] = "binary"
     """What answers were trained with: a probability of each, or one distribution over all."""
     dual_weight: float = 0.0
@@ -47,7 +49,7 @@ class ReaderConfig:
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 3, "3 or more", "max_text_tokens")
         validate_fields(self, lambda value: value >= 1, "1 or more", "grid")
-        validate_fields(self, lambda value: value >= 0, "0 or more", "dual_weight")
+        validate_fields(self, lambda value: value >= 0, "0 or more", "dual_weight", "text_layers")
 
     def to_bytes(self) -> bytes:
         """Return the content of ``reader.json``."""

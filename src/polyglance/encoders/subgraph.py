@@ -1,15 +1,15 @@
 """Cut a part out of an ONNX graph, without the package ``onnx``.
 
-A cross-encoder that shares a dual encoder's image network needs the cells of its feature map,
-which are an inner value of ``picture.onnx``. The cut graph computes that value and nothing after
-it; the file, and so an ordinary search, stays as it is.
+A cross-encoder that shares a dual encoder's networks needs the cells of its feature map, which are
+an inner value of ``picture.onnx``, and the states of its lower layers, of ``text.onnx``. The cut
+graph computes that value and nothing after it; the file, and so an ordinary search, stays as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from polyglance.encoders.graph_reader import read_graph
+from polyglance.encoders.graph_reader import GraphNode, read_graph
 from polyglance.encoders.wire_format import (
     Value,
     as_message,
@@ -33,10 +33,22 @@ def input_of_weight(model: bytes, weight: str) -> str:
     Returns:
         The value's name; a ValueError says that the graph has no such weight.
     """
+    return _first_node(model, weight).inputs[0]
+
+
+def output_of_weight(model: bytes, weight: str) -> str:
+    """Return the value that the first node with a weight of this name makes.
+
+    Arguments and errors are those of `input_of_weight`.
+    """
+    return _first_node(model, weight).outputs[0]
+
+
+def _first_node(model: bytes, weight: str) -> GraphNode:
     made: set[str] = set()
     for node in read_graph(model).nodes:
         if any(name.startswith(weight) or name in made for name in node.inputs[1:]):
-            return node.inputs[0]
+            return node
         # A weight may be cast or transposed before it is used.
         if node.inputs and (node.inputs[0].startswith(weight) or node.inputs[0] in made):
             made.update(node.outputs)

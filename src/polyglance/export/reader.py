@@ -91,18 +91,22 @@ def export_reader(run: Path, folder: Path, dual_encoder: str | None = None) -> M
     return write_copy(source, folder, {}, reader_contents(state, settings))
 
 
-def reader_contents(state: Mapping[str, Tensor], settings: CompactReader) -> dict[str, bytes]:
+def reader_contents(
+    state: Mapping[str, Tensor], settings: CompactReader, *, exact: bool = False
+) -> dict[str, bytes]:
     """Return the files of a reader, by name.
 
     Args:
         state: Its compact state.
         settings: Its shape and answers.
+        exact: Round no input of a layer to 8 bits, which takes twice the time.
     """
     answers = sum(map(len, settings.reader.answers.values()))
     with on_meta_device():
         model = VQAModel(
             UC2(settings.model), answers, head_width=settings.head_width, answer_embeddings=False
         )
-    grid = settings.reader.grid
-    graph = write_reader_graph(GraphWriter(graph_state(dict(state), model, grid)), model, grid)
+    grid, text_layers = settings.reader.grid, settings.reader.text_layers
+    writer = GraphWriter(graph_state(dict(state), model, grid))
+    graph = write_reader_graph(writer, model, grid, text_layers, exact=exact)
     return {READER: graph.SerializeToString(), READER_CONFIG: settings.reader.to_bytes()}

@@ -20,10 +20,17 @@ _MASKED = -1e9
 _ENCODER = "cross_encoder.encoder"
 
 
-def write_reader_graph(graph: GraphWriter, model: VQAModel, grid: int) -> ModelProto:
+def write_reader_graph(
+    graph: GraphWriter,
+    model: VQAModel,
+    grid: int,
+    text_layers: int = 0,
+    *,
+    exact: bool = False,
+) -> ModelProto:
     """Return the graph from words and cells to ``match`` and ``answers``.
 
-    Inputs are ``word_rows`` (batch, steps, width), rows of the dual encoder's table of words;
+    Inputs are ``word_rows`` (batch, steps, width), states of the dual encoder's text encoder;
     ``cells`` (batch, 1 + cells, feature width), the picture's mean and its cells; ``text_mask``
     (batch, steps) and ``cell_mask`` (batch, 1 + cells), 0 for what is hidden. Outputs are ``match``
     (batch) and ``answers`` (batch, answers), both logits.
@@ -32,6 +39,8 @@ def write_reader_graph(graph: GraphWriter, model: VQAModel, grid: int) -> ModelP
         graph: Over the compact state of the model.
         model: Its shape; the weights are the state's.
         grid: Cells per side.
+        text_layers: Layers whose states the word rows are; 0 for rows of the table of words.
+        exact: Round no input of a layer to 8 bits, which takes twice the time.
     """
     reader, config = model.cross_encoder, model.cross_encoder.config
     if config.variant != "paper" or model.answer_projection is not None:
@@ -44,9 +53,11 @@ def write_reader_graph(graph: GraphWriter, model: VQAModel, grid: int) -> ModelP
     text_mask = graph.input("text_mask", "float32", ("batch", "steps"))
     cells = graph.input("cells", "float32", ("batch", 1 + grid**2, config.visual_width))
     cell_mask = graph.input("cell_mask", "float32", ("batch", 1 + grid**2))
-    text = _text_rows(graph, words, reader.encoder.norm, config.encoder.first_position)
+    text = words
+    if not text_layers:
+        text = _text_rows(graph, words, reader.encoder.norm, config.encoder.first_position)
     regions = linear(
-        graph, cells, reader.region_feature, "cross_encoder.region_feature", exact=True
+        graph, cells, reader.region_feature, "cross_encoder.region_feature", exact=exact
     )
     regions = layer_norm(graph, regions, reader.feature_norm, "cross_encoder.feature_norm")
     regions = graph.node("Add", regions, graph.weight("cross_encoder.location"))
@@ -58,11 +69,9 @@ def write_reader_graph(graph: GraphWriter, model: VQAModel, grid: int) -> ModelP
     last = len(reader.encoder.layers) - 1
     for number, layer in enumerate(reader.encoder.layers):
         assert isinstance(layer, TransformerLayer)
-        # Batches are large: products of float32 are as fast as those of rounded inputs.
-        rows = transformer_layer(
-            graph, rows, layer, f"{_ENCODER}.layers.{number}", bias,
-            first_only=number == last, exact=True,
-        )  # fmt: skip
+        name = f"{_ENCODER}.layers.{number}"
+        first_only = number == last
+        rows = transformer_layer(graph, rows, layer, name, bias, first_only=first_only, exact=exact)
     pooled = graph.node("Squeeze", rows, graph.constant([1], "int64"))
     match = linear(graph, pooled, reader.match, "cross_encoder.match", exact=True)
     match = graph.node("Squeeze", match, graph.constant([1], "int64"))

@@ -51,6 +51,9 @@ class RetrievalConfig:
     hard_negative_pool: int = 32
     """Negatives of an image are drawn from so many that the dual encoder ranks highest for its
     captions; 0 for any."""
+    hard_negative_gallery: int | None = None
+    """It ranks so many images, drawn at random, as if they were a library; None for all. Of a large
+    corpus, the highest are often as good an answer as the matching one."""
     hard_negative_warmup: int = 500
     """Steps over which the share of these grows from 0 to 1."""
     language_alpha: float = 0.3
@@ -64,6 +67,7 @@ class RetrievalConfig:
         validate_fields(self, lambda value: value >= 1, "1 or more", *counts)
         others = ("hard_negative_pool", "hard_negative_warmup", "weight")
         validate_fields(self, lambda value: value >= 0, "0 or more", *others)
+        validate_fields(self, lambda value: value >= 2, "2 or more", "hard_negative_gallery")
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,12 @@ class ReaderRecipe:
 
     dual_encoder: str = "polyglance-small"
     """The model whose words and cells it takes, by name or folder."""
+    text_layers: int = 0
+    """So many layers of the dual encoder's text encoder, frozen, read a text before the reader
+    does; 0 for its word embeddings, as in UC2."""
     layers: int = 6
-    """The first so many layers of the dual encoder's text encoder begin the reader's."""
+    """The layers of the dual encoder's text encoder that follow, so many, begin the reader's; where
+    fewer follow, its last ones."""
     max_text_tokens: int = 40
     dropout: float = 0.1
     min_crop_area: float = 0.5
@@ -131,7 +139,12 @@ class ReaderRecipe:
         validate_fields(self, lambda value: value >= 1, "1 or more", "layers")
         validate_fields(self, lambda value: value >= 3, "3 or more", "max_text_tokens")
         validate_fields(
-            self, lambda value: value >= 0, "0 or more", "stored_views", "itm_only_steps"
+            self,
+            lambda value: value >= 0,
+            "0 or more",
+            "stored_views",
+            "itm_only_steps",
+            "text_layers",
         )
         shares = ("dropout", "drop_cells")
         validate_fields(self, lambda value: 0 <= value < 1, "a share below 1", *shares)

@@ -116,7 +116,13 @@ def dual_text_vectors(model: MMP, captions: CaptionTable, rows: Indices) -> Tens
 
 @torch.no_grad()
 def mine_hard_negatives(
-    model: MMP, regions: RegionSource, captions: CaptionTable, k: int, per_image: int = 3
+    model: MMP,
+    regions: RegionSource,
+    captions: CaptionTable,
+    k: int,
+    *,
+    gallery: int | None = None,
+    per_image: int = 3,
 ) -> Indices:
     """Find the images that the dual encoder ranks highest for each image's captions.
 
@@ -125,6 +131,8 @@ def mine_hard_negatives(
         regions: Of all images.
         captions: Of these; only images with captions are negatives.
         k: How many for each image.
+        gallery: Number of images that are ranked, drawn anew for every block of images; None for
+            all.
         per_image: Captions of an image whose mean is compared.
 
     Returns:
@@ -146,11 +154,15 @@ def mine_hard_negatives(
             break
         _, place = np.unique(captions.record_ids[rows], return_index=True)
     pool = torch.from_numpy(np.unique(captions.record_ids)).to(images.device)
-    k = min(k, len(pool) - 1)
-    nearest = []
+    size = min(len(pool), gallery or len(pool))
+    k = min(k, size - 1)
+    draws, nearest = torch.Generator().manual_seed(0), []
     for block in torch.split(torch.arange(len(images), device=images.device), _BLOCK):
-        similarity = queries[block] @ images[pool].T
-        similarity[block[:, None] == pool] = -torch.inf
-        nearest.append(pool[similarity.topk(k, dim=1).indices].cpu())
+        some = pool
+        if size < len(pool):
+            some = pool[torch.randperm(len(pool), generator=draws)[:size].to(pool.device)]
+        similarity = queries[block] @ images[some].T
+        similarity[block[:, None] == some] = -torch.inf
+        nearest.append(some[similarity.topk(k, dim=1).indices].cpu())
     found: Indices = torch.cat(nearest).numpy()
     return found

@@ -11,20 +11,22 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from polyglance.batches.inputs import pack_captions
 from polyglance.config import as_plain
 from polyglance.encoders.reader_files import ReaderConfig
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.models.vqa import VQAModel
-from polyglance.nn.encoder import Encoder
 from polyglance.nn.linear_compression import linear_compact_state, quantise_linears
 from polyglance.nn.packing import Packing
+from polyglance.nn.upper_encoder import UpperEncoder
 from polyglance.recipes.compact_reader.config import ReaderRecipe
-from polyglance.recipes.compact_reader.data import DualEncoder, ReaderData, load_data
+from polyglance.recipes.compact_reader.data import ReaderData, load_data
 from polyglance.recipes.compact_reader.evaluation import ReaderEvaluation
 from polyglance.recipes.compact_reader.tasks import (
     DistilledAnswers,
@@ -46,6 +48,10 @@ from polyglance.training.mixture import Mixture, MultiTask
 
 COMPACT = "compact"
 """Folder of a run with the compressed reader, which `polyglance export` takes."""
+_TEXTS_FOR_SCALE = 512
+"""Captions whose rows give those of regions their scale."""
+_LOCATION_SHARE = 0.2
+"""Share of a region's variance that its location has at first."""
 _SHARED = ("cross_encoder.encoder.words.", "cross_encoder.word_bias")
 """The table of words is the dual encoder's; no word is predicted."""
 
@@ -73,7 +79,13 @@ def train(recipe: ReaderRecipe, data: Path, run: Path, *, device: str = "cpu") -
     initialise_answers(model, loaded, targets)
     hard = None
     if pool := recipe.retrieval.hard_negative_pool:
-        hard = mine_hard_negatives(loaded.dual.model, loaded.regions, loaded.captions, pool)
+        hard = mine_hard_negatives(
+            loaded.dual.model,
+            loaded.regions,
+            loaded.captions,
+            pool,
+            gallery=recipe.retrieval.hard_negative_gallery,
+        )
     evaluation = ReaderEvaluation(loaded, recipe.retrieval.candidates)
     answers, retrieval = build_tasks(recipe, model, loaded, targets, hard)
     first: dict[str, Any] = {}
@@ -117,35 +129,42 @@ def train(recipe: ReaderRecipe, data: Path, run: Path, *, device: str = "cpu") -
 
 
 def build_model(recipe: ReaderRecipe, data: ReaderData, device: str) -> VQAModel:
-    """Build a reader on the first layers of the dual encoder's text encoder."""
-    encoder = truncated_encoder(data.dual, recipe.layers, recipe.dropout)
+    """Build a reader on layers of the dual encoder's text encoder."""
+    below = data.dual.model.encoder
+    depth = below.config.num_layers
+    if max(recipe.layers, recipe.text_layers) > depth:
+        raise PolyglanceError(
+            f"the dual encoder's text encoder has {depth} layers: set layers and text_layers to so"
+            " many or fewer"
+        )
+    encoder = UpperEncoder(below, recipe.text_layers, recipe.layers, recipe.dropout)
     torch.manual_seed(recipe.loop.seed)
     config = UC2Config(encoder.config, data.regions.width)
     model = VQAModel(UC2(config, encoder), len(data.answers), dropout=recipe.answering.head_dropout)
     model.cross_encoder.word_bias.requires_grad_(False)
     model.cross_encoder.region_mask.requires_grad_(False)
-    return model.to(device)
+    model.to(device)
+    initialise_regions(model.cross_encoder, data)
+    return model
 
 
-def truncated_encoder(dual: DualEncoder, layers: int, dropout: float) -> Encoder:
-    """Return a copy of the first layers of a text encoder, with its frozen table of words."""
-    encoder, words = dual.model.encoder, dual.model.encoder.words
-    if layers > encoder.config.num_layers:
-        raise PolyglanceError(
-            f"the dual encoder's text encoder has {encoder.config.num_layers} layers: set layers to"
-            " so many or fewer"
-        )
-    # The table is shared, not copied: it is by far the largest part.
-    copied = copy.deepcopy(encoder, {id(words): words})
-    copied.layers = copied.layers[:layers]
-    copied.config = replace(encoder.config, num_layers=layers, dropout=dropout)
-    copied.requires_grad_(True)
-    for module in copied.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = dropout
-    for part in (copied.words, copied.positions, copied.segments, copied.norm):
-        part.requires_grad_(False)  # `Encoder.embed` trains none of them beside frozen words
-    return copied
+@torch.no_grad()
+def initialise_regions(model: UC2, data: ReaderData) -> None:
+    """Let the rows of regions begin with the mean and the spread of a text's rows.
+
+    Norms that begin with a gain of 1 make them three to seven times as long as those of words.
+    Attention to them is then all but one-hot, and matching stays at chance for hundreds of steps.
+    """
+    rows = np.random.default_rng(0).permutation(len(data.captions))[:_TEXTS_FOR_SCALE]
+    text = pack_captions(data.captions, rows, model.word_bias.device)
+    model.encoder.eval()
+    spread, mean = torch.std_mean(model.embed_text(text).rows.float(), dim=0)
+    model.feature_norm.bias.copy_(mean)
+    for norm, share in (
+        (model.feature_norm, 1 - _LOCATION_SHARE),
+        (model.box_norm, _LOCATION_SHARE),
+    ):
+        norm.weight.copy_(spread * share**0.5)
 
 
 @torch.no_grad()
@@ -290,6 +309,7 @@ def save_compact(
         recipe.max_text_tokens,
         data.grid,
         data.answers.by_language,
+        text_layers=recipe.text_layers,
         dual_weight=float(figures["validation"]["dual_weight"]),
         lexicon=_lexicon(data, recipe.answering.lexicon_words, tuple(data.answers.by_language)),
         figures=figures,
