@@ -60,6 +60,8 @@ SCROLL = """async ([pixels, seconds]) => {
   }));
   return [frames.slice(2), shares];
 }""".replace("SHOWN", SHOWN)
+IDLE_MS = 600
+"""Until the processes of a new tab have started."""
 JUMP = """async (jumps) => {
   const frames = [], shares = [], height = document.documentElement.scrollHeight - innerHeight;
   let last = performance.now();
@@ -188,8 +190,9 @@ def measure(browser: Browser, address: str, *, loads: int, seconds: float) -> di
 
 
 def open_page(browser: Browser, address: str) -> Page:
-    """Open the page in a new profile."""
+    """Open the page in a new profile, whose empty tab was there before, as a user's is."""
     page = browser.new_context(viewport=WINDOW).new_page()
+    page.wait_for_timeout(IDLE_MS)
     page.goto(address, wait_until="commit")
     return page
 
