@@ -61,6 +61,7 @@ HEADLINES: dict[str, Headline | None] = {
     "bulk_encoding": Headline("index/pictures_per_second"),
     "library_speed": Headline("large_library/graph_ms/median", lower_is_better=True),
     "browsing": Headline("first_ms/items", lower_is_better=True),
+    "reader_speed": Headline("rerank/seconds", lower_is_better=True),
     "signals": Headline("median_ms/{}", "signals", lower_is_better=True),
     "page_scroll": Headline("first_picture_ms/median", lower_is_better=True),
     "serve_load": Headline("by_request/search/p50_ms", lower_is_better=True),

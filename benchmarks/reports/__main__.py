@@ -12,6 +12,7 @@ from benchmarks.reports import (
     durability_page,
     m3p_page,
     mmp_page,
+    reader_page,
     reranking_page,
     scale_page,
     serve_page,
@@ -26,8 +27,8 @@ from benchmarks.reports import (
 
 PAGES = (
     caption_translator_page, default_model_page, durability_page, m3p_page, mmp_page,
-    reranking_page, scale_page, serve_page, signals_page, smalr_page, training_speed_page,
-    translation_checks_page, uc2_page, vqa_page, word_aligner_page,
+    reader_page, reranking_page, scale_page, serve_page, signals_page, smalr_page,
+    training_speed_page, translation_checks_page, uc2_page, vqa_page, word_aligner_page,
 )  # fmt: skip
 
 

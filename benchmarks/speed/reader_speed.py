@@ -4,7 +4,7 @@
 
 Without a model that has a reader, one with random weights is written, which takes as long. Times
 are medians of wall time on ``--threads`` cores; CPU time is beside them, since a busy machine
-lengthens the former.
+lengthens the former. Writes results/reader_speed.json.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from statistics import median
 
 import numpy as np
 
+from benchmarks.results_io import write_results
 from polyglance.demo.photographs import photographs
 from polyglance.encoders.model_folder import READER, READER_CONFIG, ModelFolder
 from polyglance.encoders.model_writer import write_copy
@@ -87,7 +88,7 @@ def main() -> None:
     parser.add_argument("--answers", type=int, default=3000)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--out", type=Path, help="folder of the results")
     options = parser.parse_args()
     source = ModelFolder.open(options.model)
     with tempfile.TemporaryDirectory() as temporary:
@@ -117,10 +118,8 @@ def main() -> None:
             "explain_answer": measure(lambda: reader.explain(pictures[0], QUESTION), repeats),
             "bounds": BOUNDS,
         }
-    text = json.dumps(figures, indent=2)
-    print(text)
-    if options.out is not None:
-        options.out.write_text(text + "\n", encoding="utf-8")
+    print(json.dumps(figures, indent=2))
+    write_results("reader_speed", figures, options.out)
 
 
 if __name__ == "__main__":

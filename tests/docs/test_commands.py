@@ -24,7 +24,7 @@ from polyglance.encoders import Encoder, load
 from polyglance.encoders.model_folder import DEFAULT_MODEL, ModelFolder
 
 RUN_HERE = ("docs/start.md", "README.md", "docs/index.md", "docs/metrics.md", "docs/search.md",
-            "docs/own-captions.md", "docs/compare.md", "docs/data-formats.md",
+            "docs/ask.md", "docs/own-captions.md", "docs/compare.md", "docs/data-formats.md",
             "docs/add-language.md", "docs/image-towers.md")  # fmt: skip
 """Pages whose commands and Python are run here, in this order, in one folder."""
 
@@ -44,6 +44,7 @@ ELSEWHERE = {
     "reproduce": "tests/cli/test_reproduce.py",
     "export": "tests/export/test_smalr.py",
     "explain": "tests/cross_encoders/test_explain.py",
+    "ask": "tests/cli/test_reader.py",
     "data toy": "tests/cli/test_reproduce.py",
     "weights tiny": "tests/cli/test_reproduce.py",
     "features regions": "tests/cli/test_reproduce.py",

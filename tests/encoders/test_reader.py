@@ -223,6 +223,10 @@ def test_a_reader_of_another_model_or_version_is_refused(
     change(folder, READER_CONFIG, format=99)
     with pytest.raises(DataError, match="was made by a newer Polyglance"):
         Reader.open(folder)
+    change(folder, READER_CONFIG, format=1, model=ModelFolder.open(folder).description.fingerprint)
+    change(folder, READER_CONFIG, text_layers=9)
+    with pytest.raises(DataError, match=r"text\.onnx has nothing that the reader takes"):
+        Reader.open(folder).score("a dog", [])
     (folder / READER_CONFIG).write_text("{}")
     with pytest.raises(DataError, match=r"reader\.json is damaged"):
         Reader.open(folder)

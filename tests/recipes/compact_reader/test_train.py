@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,27 @@ def test_test_images_are_never_trained_on(recipe: ReaderRecipe, data: Path) -> N
     loaded = load_data(load(ReaderRecipe, plain), data, "cpu")
     assert loaded.held_out is not None
     assert len(loaded.regions) + len(loaded.held_out.regions) == 24
+
+
+@pytest.mark.parametrize("text_layers", [0, 2])
+def test_regions_begin_with_the_scale_of_a_text(
+    recipe: ReaderRecipe, data: Path, text_layers: int
+) -> None:
+    loaded = load_data(recipe, data, "cpu")
+    model = reader_train.build_model(replace(recipe, text_layers=text_layers), loaded, "cpu")
+    cross = model.cross_encoder.eval()
+    with torch.no_grad():
+        text = cross.embed_text(pack_captions(loaded.captions, np.arange(len(loaded.captions))))
+        images = cross.embed_regions(loaded.regions.take(np.arange(len(loaded.regions)))[0])
+    lengths = [part.rows.norm(dim=1).mean().item() for part in (text, images)]
+    assert lengths[1] == pytest.approx(lengths[0], rel=0.15)
+
+
+def test_layers_that_the_dual_encoder_lacks_are_refused(recipe: ReaderRecipe, data: Path) -> None:
+    loaded = load_data(recipe, data, "cpu")
+    for change in ({"layers": 9}, {"text_layers": 9}):
+        with pytest.raises(PolyglanceError, match="text encoder has 3 layers"):
+            reader_train.build_model(replace(recipe, **change), loaded, "cpu")
 
 
 def test_hard_negatives_are_what_the_dual_encoder_confuses(

@@ -1,0 +1,150 @@
+"""The default model's reader: what its runs reported, and what it does as it is shipped.
+
+    python -m benchmarks.experiments.default_reader RUN OTHER_SEED... --data DATA
+
+RUN is the run of the recipe polyglance-reader that was exported; the others had other seeds. As
+shipped, with ONNX Runtime and rounded inputs, it answers the test questions of DATA/vqa, and
+re-ranks the hits of the first English caption of each picture of DATA/flickr8k/test.jsonl. The best
+answer of each type of question is learned from DATA/vqa's training questions, which those of the
+test resemble most. Takes about eight minutes. Writes results/default_reader.json, which
+benchmarks.reports.reader_page shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import polyglance
+from benchmarks.results_io import RESULTS, write_results
+from polyglance.data.readers import ReadOptions, read_dataset
+from polyglance.encoders.reader import Reader
+from polyglance.errors import Problems
+from polyglance.recipes.vqa.evaluation import evaluate
+from polyglance.records import Question, read_manifest
+from polyglance.utils.progress import progress
+
+LANGUAGES = ("en", "vi")
+RECALLS = (1, 5, 10)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    reader = Reader.open(threads=options.threads)
+    reports = [json.loads((run / "report.json").read_bytes()) for run in options.runs]
+    training = [
+        question
+        for code in LANGUAGES
+        for _, question in questions(options.data / "vqa" / f"{code}-train.jsonl")
+    ]
+    figures: dict[str, Any] = {
+        "training": {name: reports[0][name] for name in ("images", "captions", "questions")},
+        "seeds": len(reports),
+        "steps": reports[0]["training"]["steps"],
+        "reranking": {
+            "trained": [reranked(report["trained"]["test"]) for report in reports],
+            "compressed": reranked(reports[0]["compressed"]["test"]),
+        },
+        "questions": {
+            "trained": [scores(report["trained"]["questions"]) for report in reports],
+            "compressed": scores(reports[0]["compressed"]["questions"]),
+            "shipped": {},
+        },
+    }
+    for code in LANGUAGES:
+        asked = questions(options.data / "vqa" / f"{code}-test.jsonl")
+        result = evaluate([question for _, question in asked], answer(reader, asked), training)[
+            code
+        ]
+        figures["questions"]["shipped"][code] = {
+            "questions": result["questions"],
+            "score": headline(result["model"]),
+            "best_answer_of_type": headline(result["baseline"]),
+        }
+    figures["shipped_reranking"] = rerank(reader, options.data / "flickr8k" / "test.jsonl")
+    write_results("default_reader", figures, options.out)
+
+
+def questions(path: Path) -> list[tuple[Path, Question]]:
+    """Read questions with the files of their pictures."""
+    records = read_dataset("jsonl", path, ReadOptions(), Problems(strict=True))
+    return [
+        (path.parent / str(record.image), question)
+        for record in records
+        for question in record.questions
+    ]
+
+
+def answer(reader: Reader, asked: Sequence[tuple[Path, Question]]) -> list[str]:
+    """Return the reader's first answer to each question, in the question's language."""
+    answers = []
+    with progress("Answering", len(asked)) as advance:
+        for path, question in asked:
+            found = reader.ask(path, question.text, language=question.language, k=1)
+            answers.append(found[0].text)
+            advance(1)
+    return answers
+
+
+def headline(result: dict[str, Any]) -> float:
+    """Return the VQA score, or exact accuracy where each question has one answer."""
+    return float(result["score"] if "score" in result else result["accuracy"])
+
+
+def scores(result: dict[str, Any]) -> dict[str, float]:
+    """Return a run's score by language."""
+    return {code: headline(result[code]["model"]) for code in LANGUAGES}
+
+
+def reranked(test: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Return mR by language, of the dual encoder and re-ranked."""
+    return {name: {code: row["mR"] for code, row in test[name].items()} for name in test}
+
+
+def rerank(reader: Reader, manifest: Path) -> dict[str, Any]:
+    """Return recall of text to picture before and after re-ranking."""
+    records = [record for record in read_manifest(manifest) if record.captions.get("en")]
+    texts = [record.captions["en"][0] for record in records]
+    paths = [manifest.parent / str(record.image) for record in records]
+    encoder = polyglance.load(threads=reader.threads)
+    cosines = encoder.encode_texts(texts) @ encoder.encode_pictures(paths).T
+    cells = reader.encode_images(paths)
+    before, after = [], []
+    with progress("Re-ranking", len(texts)) as advance:
+        for place, (text, row) in enumerate(zip(texts, cosines, strict=True)):
+            best = np.argsort(-row)[: reader.num_candidates]
+            read = reader.score(text, [cells[image] for image in best])
+            mixed = read + reader.dual_weight * row[best] / cosines.std()
+            before.append(rank_of(place, best))
+            after.append(rank_of(place, best[np.argsort(-mixed)]))
+            advance(1)
+    return {
+        "queries": len(texts),
+        "dual": recall(before),
+        "reranked": recall(after),
+    }
+
+
+def rank_of(place: int, order: Sequence[int] | np.ndarray[Any, Any]) -> float:
+    """Return the rank of a picture among candidates, infinite where it is none of them."""
+    found = np.flatnonzero(np.asarray(order) == place)
+    return float(found[0]) if len(found) else np.inf
+
+
+def recall(ranks: Sequence[float]) -> dict[str, float]:
+    """Return the share of ranks below each of some numbers, in per cent."""
+    return {f"R@{k}": float(100 * np.mean(np.array(ranks) < k)) for k in RECALLS}
+
+
+if __name__ == "__main__":
+    main()

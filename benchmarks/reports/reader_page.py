@@ -1,0 +1,119 @@
+"""Fill the page of the default model's reader.
+
+    python -m benchmarks.reports.reader_page
+
+Reads results/default_reader.json and results/reader_speed.json, fills docs/reader.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from benchmarks.reports import pages
+from benchmarks.results_io import DOCS, read_results
+from polyglance.languages import get_language
+
+PAGE = DOCS / "reader.md"
+QUALITY, SPEED = "default_reader", "reader_speed"
+WORK = {
+    "load": "load",
+    "rerank": "re-rank 20 hits",
+    "score": "the same, their cells cached",
+    "ask": "answer a question",
+    "explain": "explain a sentence",
+}
+
+
+def main() -> None:
+    fill(read_results(QUALITY), read_results(SPEED))
+
+
+def fill(quality: Mapping[str, Any], speed: Mapping[str, Any], document: Path = PAGE) -> None:
+    """Fill the tables of a document."""
+    pages.fill(
+        document,
+        {
+            "re-ranking": reranking(quality),
+            "questions": questions(quality["questions"]),
+            "speed": speeds(speed),
+            "how": how(quality, speed),
+        },
+    )
+
+
+def reranking(quality: Mapping[str, Any]) -> str:
+    """Format mR by language: without the reader, trained and compressed."""
+    seeds, compressed = quality["reranking"]["trained"], quality["reranking"]["compressed"]
+    rows = []
+    for code in [*(code for code in compressed["dual"] if code != "average"), "average"]:
+        label = code if code == "average" else get_language(code).english_name
+        trained = [seed["reranked"][code] for seed in seeds]
+        dual, small = compressed["dual"][code], compressed["reranked"][code]
+        rows.append([label, f"{dual:.1f}", spread(trained), f"{small:.1f}", f"{small - dual:+.1f}"])
+    count = len(seeds)
+    header = ["", "without", f"trained, {count} seeds", "compressed, seed 0", "reading adds"]
+    shipped = quality["shipped_reranking"]
+    recalls = (
+        f"{name} {shipped['dual'][name]:.1f} → {shipped['reranked'][name]:.1f}"
+        for name in shipped["dual"]
+    )
+    note = (
+        f"As shipped, for the first English caption of each of {shipped['queries']:,} pictures,"
+        f" text to picture: {', '.join(recalls)}."
+    )
+    return f"{pages.table(header, rows)}\n\n{note}"
+
+
+def questions(figures: Mapping[str, Any]) -> str:
+    """Format the score by language beside the best answer of each type of question."""
+    rows = []
+    for code, shipped in figures["shipped"].items():
+        trained = [seed[code] for seed in figures["trained"]]
+        rows.append(
+            [
+                get_language(code).english_name,
+                f"{shipped['questions']:,}",
+                f"{shipped['best_answer_of_type']:.1f}",
+                spread(trained),
+                f"{figures['compressed'][code]:.1f}",
+                f"{shipped['score']:.1f}",
+            ]
+        )
+    count = len(figures["trained"])
+    header = ["", "questions", "best answer of the type", f"trained, {count} seeds"]
+    return pages.table([*header, "compressed, seed 0", "as shipped"], rows)
+
+
+def speeds(speed: Mapping[str, Any]) -> str:
+    """Format seconds, with the bounds that they were to keep."""
+    bounds = speed["bounds"]
+    rows = [
+        [label, f"{speed[name]['seconds']:.2f}", f"{bounds[name]:.1f}" if name in bounds else ""]
+        for name, label in WORK.items()
+    ]
+    return pages.table(["", "seconds", "at most"], rows)
+
+
+def how(quality: Mapping[str, Any], speed: Mapping[str, Any]) -> str:
+    """Say when, where and on what this was measured."""
+    trained = quality["training"]
+    return (
+        f"Trained for {quality['steps']:,} steps on {trained['images']:,} pictures with"
+        f" {trained['captions']:,} captions and {trained['questions']:,} questions; as shipped,"
+        f" measured {quality['date']} on {quality['hardware']}; speed {speed['date']} on"
+        f" {speed['hardware']}, {speed['threads']} threads, {speed['megabytes']:.1f} MB"
+        f" ([{QUALITY}.json](../benchmarks/results/{QUALITY}.json),"
+        f" [{SPEED}.json](../benchmarks/results/{SPEED}.json))."
+    )
+
+
+def spread(values: Sequence[float]) -> str:
+    """Format the mean and the standard deviation of seeds."""
+    return f"{mean(values):.1f} ± {stdev(values):.1f}" if len(values) > 1 else f"{values[0]:.1f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Ranks and recalls of the reader's figures."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks.experiments import default_reader
+from benchmarks.reports import reader_page
+
+
+def test_ranks_are_those_among_candidates() -> None:
+    assert default_reader.rank_of(7, np.array([3, 7, 1])) == 1
+    assert default_reader.rank_of(2, [3, 7, 1]) == np.inf
+    found = default_reader.recall([0, 4, 5, np.inf])
+    assert found == {"R@1": 25.0, "R@5": 50.0, "R@10": 75.0}
+
+
+def test_the_score_is_vqas_or_exact() -> None:
+    assert default_reader.headline({"score": 40.0, "of number": 3.0}) == 40.0
+    assert default_reader.headline({"accuracy": 30.0, "bleu": 1.0}) == 30.0
+
+
+def test_seeds_are_shown_with_their_spread() -> None:
+    assert reader_page.spread([1.0, 2.0, 3.0]) == "2.0 ± 1.0"
+    assert reader_page.spread([2.04]) == "2.0"
+    quality = {
+        "reranking": {
+            "trained": [
+                {"reranked": {"en": 61.0, "average": 61.0}},
+                {"reranked": {"en": 63.0, "average": 63.0}},
+            ],
+            "compressed": {
+                "dual": {"en": 60.0, "average": 60.0},
+                "reranked": {"en": 61.5, "average": 61.5},
+            },
+        },
+        "shipped_reranking": {"queries": 4, "dual": {"R@1": 40.0}, "reranked": {"R@1": 50.0}},
+    }
+    text = reader_page.reranking(quality)
+    assert "| English | 60.0 | 62.0 ± 1.4 | 61.5 | +1.5 |" in text
+    assert "R@1 40.0 → 50.0" in text
