@@ -246,6 +246,7 @@ def test_missing_model_is_answered_by_a_command_that_trains_one(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("polyglance.encoders.reader_files.has_reader", lambda folder: False)
     with pytest.raises(PolyglanceError) as caught:
         invoke("explain", data / "red.png", TEXT, *options)
     assert "'polyglance train uc2-flickr8k --data DATA --out RUN' and give --model RUN" in str(

@@ -268,7 +268,10 @@ def test_projection_heads_of_another_encoder_fail_before_training(
         train(replace(full_recipe(data), projection_heads=str(tmp_path / "narrow")), data, tmp_path)
 
 
-def test_unanswerable_requests_are_refused(data: Path, run: Path) -> None:
+def test_unanswerable_requests_are_refused(
+    data: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("polyglance.encoders.reader_files.has_reader", lambda folder: False)
     image = str(first_image(data))
     with pytest.raises(PolyglanceError, match="polyglance train vqa-en-vi --data DATA"):
         invoke("ask", image, "Why?")
