@@ -7,12 +7,12 @@ Reads results/default_reader.json and results/reader_speed.json, fills docs/read
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 from benchmarks.reports import pages
+from benchmarks.reports.seeds import cell, spread
 from benchmarks.results_io import DOCS, read_results
 from polyglance.languages import get_language
 
@@ -52,7 +52,9 @@ def reranking(quality: Mapping[str, Any]) -> str:
         label = code if code == "average" else get_language(code).english_name
         trained = [seed["reranked"][code] for seed in seeds]
         dual, small = compressed["dual"][code], compressed["reranked"][code]
-        rows.append([label, f"{dual:.1f}", spread(trained), f"{small:.1f}", f"{small - dual:+.1f}"])
+        rows.append(
+            [label, f"{dual:.1f}", cell(spread(trained)), f"{small:.1f}", f"{small - dual:+.1f}"]
+        )
     count = len(seeds)
     header = ["", "without", f"trained, {count} seeds", "compressed, seed 0", "reading adds"]
     shipped = quality["shipped_reranking"]
@@ -77,7 +79,7 @@ def questions(figures: Mapping[str, Any]) -> str:
                 get_language(code).english_name,
                 f"{shipped['questions']:,}",
                 f"{shipped['best_answer_of_type']:.1f}",
-                spread(trained),
+                cell(spread(trained)),
                 f"{figures['compressed'][code]:.1f}",
                 f"{shipped['score']:.1f}",
             ]
@@ -108,11 +110,6 @@ def how(quality: Mapping[str, Any], speed: Mapping[str, Any]) -> str:
         f" ([{QUALITY}.json](../benchmarks/results/{QUALITY}.json),"
         f" [{SPEED}.json](../benchmarks/results/{SPEED}.json))."
     )
-
-
-def spread(values: Sequence[float]) -> str:
-    """Format the mean and the standard deviation of seeds."""
-    return f"{mean(values):.1f} ± {stdev(values):.1f}" if len(values) > 1 else f"{values[0]:.1f}"
 
 
 if __name__ == "__main__":

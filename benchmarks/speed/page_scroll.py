@@ -3,14 +3,15 @@
     python -m benchmarks.speed.page_scroll
 
 The library is synthetic: the packaged photographs' thumbnails, repeated, with dates over twelve
-years. A real ``polyglance serve`` hands it out. The page is loaded several times in a new browser
-profile, until the first picture is shown and until all in the window are. Then it is scrolled from
-a script, which runs in every frame, at the speeds of reading, of skimming and of a fling, and by
-jumps of the scrubber through the whole library. A frame's length is the time between two animation
-frames. What other programs take of the cores makes frames longer too, so the CPU time of the
-longest task of the page's main thread stands beside it. Frames are short if nothing is shown, so
-there is also the share of tiles with pictures while scrolling (of jumps: before the next), and how
-long after it the window is full. Takes about two minutes. Writes results/page_scroll.json.
+years. A real ``polyglance serve`` hands it out. The page is loaded several times, in an open tab of
+a new browser profile, until the first picture is shown and until all in the window are. Then it is
+scrolled from a script, which runs in every frame, at the speeds of reading, of skimming and of a
+fling, and by jumps of the scrubber through the whole library. A frame's length is the time between
+two animation frames. What other programs take of the cores makes frames longer too, so the CPU time
+of the longest task of the page's main thread stands beside it. Frames are short if nothing is
+shown, so there is also the share of tiles with pictures while scrolling (of jumps: before the
+next), and how long after it the window is full. Takes about two minutes. Writes
+results/page_scroll.json.
 """
 
 from __future__ import annotations

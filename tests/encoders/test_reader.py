@@ -110,13 +110,18 @@ def test_answers_are_in_the_language_of_the_question(
         reader.ask(pictures[0], " ")
 
 
+def open_pair(folder: Path, picture: Image.Image) -> tuple[Reader, list[int], np.ndarray]:
+    """Return a reader, the sub-words of the question, and the cells of a picture."""
+    reader = Reader.open(folder)
+    ids = reader._tokenizer.encode(QUESTION, 20)
+    return reader, list(ids), reader._cells(reader._picture_session, picture)
+
+
 @pytest.mark.usefixtures("float32")
 def test_hidden_cells_and_words_are_as_if_they_were_not_there(
     small: SmallReader, folder: Path, pictures: list[Image.Image]
 ) -> None:
-    reader = Reader.open(folder)
-    ids = reader._tokenizer.encode(QUESTION, 20)
-    cells = reader._cells(reader._picture_session, pictures[0])
+    reader, ids, cells = open_pair(folder, pictures[0])
     window = np.zeros((1, GRID, GRID), bool)
     window[0, 1] = True
     match, _ = reader._occlude(ids, [[]], cells, window)
@@ -136,9 +141,7 @@ def test_hidden_cells_and_words_are_as_if_they_were_not_there(
 def test_words_that_are_hidden_leave_no_trace_in_the_others(
     small: SmallReader, folder: Path, pictures: list[Image.Image]
 ) -> None:
-    reader = Reader.open(folder)
-    ids = reader._tokenizer.encode(QUESTION, 20)
-    cells = reader._cells(reader._picture_session, pictures[0])
+    reader, ids, cells = open_pair(folder, pictures[0])
     match, _ = reader._occlude(ids, [[], [2, 3]], cells, np.zeros((1, GRID, GRID), bool))
     kept = torch.tensor([place for place in range(len(ids)) if place not in (2, 3)])
     own = torch.tensor(tokenizer().encode(QUESTION, max_length=20))[kept]

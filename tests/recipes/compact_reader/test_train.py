@@ -247,10 +247,9 @@ def test_regions_begin_with_the_scale_of_a_text(
 
 
 def test_layers_that_the_dual_encoder_lacks_are_refused(recipe: ReaderRecipe, data: Path) -> None:
-    loaded = load_data(recipe, data, "cpu")
     for change in ({"layers": 9}, {"text_layers": 9}):
         with pytest.raises(PolyglanceError, match="text encoder has 3 layers"):
-            reader_train.build_model(replace(recipe, **change), loaded, "cpu")
+            load_data(replace(recipe, **change), data, "cpu")
 
 
 def test_hard_negatives_are_what_the_dual_encoder_confuses(

@@ -52,8 +52,7 @@ class RetrievalConfig:
     """Negatives of an image are drawn from so many that the dual encoder ranks highest for its
     captions; 0 for any."""
     hard_negative_gallery: int | None = None
-    """It ranks so many images, drawn at random, as if they were a library; None for all. Of a large
-    corpus, the highest are often as good an answer as the matching one."""
+    """It ranks so many images, drawn at random, as if they were a library; None for all."""
     hard_negative_warmup: int = 500
     """Steps over which the share of these grows from 0 to 1."""
     language_alpha: float = 0.3

@@ -81,6 +81,12 @@ def load_data(recipe: ReaderRecipe, data: Path, device: str) -> ReaderData:
         device: Where pixels lie.
     """
     dual = DualEncoder.open(recipe.dual_encoder, device)
+    depth = dual.model.encoder.config.num_layers
+    if max(recipe.layers, recipe.text_layers) > depth:
+        raise PolyglanceError(
+            f"the dual encoder's text encoder has {depth} layers: set layers and text_layers to so"
+            " many or fewer"
+        )
     reader = _Reader(recipe, data, dual, device)
     share = recipe.answering.held_out
     tests = [one for one in (recipe.validation, recipe.test) if one is not None]

@@ -19,7 +19,7 @@ from torch import nn
 from polyglance.batches.inputs import pack_captions
 from polyglance.config import as_plain
 from polyglance.encoders.reader_files import ReaderConfig
-from polyglance.errors import DataError, PolyglanceError
+from polyglance.errors import DataError
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.models.vqa import VQAModel
 from polyglance.nn.linear_compression import linear_compact_state, quantise_linears
@@ -131,12 +131,6 @@ def train(recipe: ReaderRecipe, data: Path, run: Path, *, device: str = "cpu") -
 def build_model(recipe: ReaderRecipe, data: ReaderData, device: str) -> VQAModel:
     """Build a reader on layers of the dual encoder's text encoder."""
     below = data.dual.model.encoder
-    depth = below.config.num_layers
-    if max(recipe.layers, recipe.text_layers) > depth:
-        raise PolyglanceError(
-            f"the dual encoder's text encoder has {depth} layers: set layers and text_layers to so"
-            " many or fewer"
-        )
     encoder = UpperEncoder(below, recipe.text_layers, recipe.layers, recipe.dropout)
     torch.manual_seed(recipe.loop.seed)
     config = UC2Config(encoder.config, data.regions.width)
@@ -152,8 +146,8 @@ def build_model(recipe: ReaderRecipe, data: ReaderData, device: str) -> VQAModel
 def initialise_regions(model: UC2, data: ReaderData) -> None:
     """Let the rows of regions begin with the mean and the spread of a text's rows.
 
-    Norms that begin with a gain of 1 make them three to seven times as long as those of words.
-    Attention to them is then all but one-hot, and matching stays at chance for hundreds of steps.
+    Norms that begin with a gain of 1 make the default model's almost four times as long as those
+    of words. In the first layer, a region then attends to about 3 of 60 rows instead of 45.
     """
     rows = np.random.default_rng(0).permutation(len(data.captions))[:_TEXTS_FOR_SCALE]
     text = pack_captions(data.captions, rows, model.word_bias.device)

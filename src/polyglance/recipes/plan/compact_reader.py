@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
 from polyglance.encoders.model_folder import ModelFolder
 from polyglance.models.mmp import MMPConfig
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.models.vqa import VQAModel
+from polyglance.nn.encoder import Encoder
+from polyglance.nn.upper_encoder import UpperEncoder
 from polyglance.recipes.compact_reader.config import ReaderRecipe
 from polyglance.recipes.compact_reader.tasks import ListwiseRetrievalTask
 from polyglance.recipes.cross_encoder.captions import LanguageBalancedSampler
@@ -39,11 +39,12 @@ def build_reader_run(recipe: ReaderRecipe, mean_tokens: int, device: str) -> Syn
     """
     torch.manual_seed(recipe.loop.seed)
     dual = MMPConfig.from_json(ModelFolder.open(recipe.dual_encoder).description.architecture)
-    shape = replace(dual.encoder, num_layers=recipe.layers, dropout=recipe.dropout)
+    below = Encoder(dual.encoder).to(device).eval().requires_grad_(False)
+    encoder = UpperEncoder(below, recipe.text_layers, recipe.layers, recipe.dropout)
+    shape = encoder.config
     corpus = CorpusShape(mean_tokens, _CELLS, dual.visual_width)
     answers = 2 * recipe.answering.max_answers
-    model = VQAModel(UC2(UC2Config(shape, dual.visual_width)), answers).to(device)
-    model.cross_encoder.encoder.words.requires_grad_(False)
+    model = VQAModel(UC2(UC2Config(shape, dual.visual_width), encoder), answers).to(device)
     images = 2 * max(recipe.answering.batch, recipe.retrieval.batch)
     captions = random_captions(images, corpus, shape.vocab_size, _LANGUAGES, recipe.max_text_tokens)
     regions = random_regions(images, corpus, device, labels=1)
