@@ -7,7 +7,7 @@ Reads results/default_reader.json and results/reader_speed.json, fills docs/read
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +55,7 @@ def reranking(quality: Mapping[str, Any]) -> str:
         rows.append(
             [label, f"{dual:.1f}", cell(spread(trained)), f"{small:.1f}", f"{small - dual:+.1f}"]
         )
-    count = len(seeds)
-    header = ["", "without", f"trained, {count} seeds", "compressed, seed 0", "reading adds"]
+    header = ["", "without", trained_by(seeds), "compressed, seed 0", "reading adds"]
     shipped = quality["shipped_reranking"]
     recalls = (
         f"{name} {shipped['dual'][name]:.1f} → {shipped['reranked'][name]:.1f}"
@@ -84,9 +83,13 @@ def questions(figures: Mapping[str, Any]) -> str:
                 f"{shipped['score']:.1f}",
             ]
         )
-    count = len(figures["trained"])
-    header = ["", "questions", "best answer of the type", f"trained, {count} seeds"]
+    header = ["", "questions", "best answer of the type", trained_by(figures["trained"])]
     return pages.table([*header, "compressed, seed 0", "as shipped"], rows)
+
+
+def trained_by(seeds: Sequence[Any]) -> str:
+    """Head the column of trained readers."""
+    return "trained, seed 0" if len(seeds) == 1 else f"trained, {len(seeds)} seeds"
 
 
 def speeds(speed: Mapping[str, Any]) -> str:

@@ -29,10 +29,10 @@ from polyglance.vision.tokens import grid_boxes
 QUESTION = "Is this a dog?"
 
 
-@pytest.fixture(scope="module", params=[0, 1], ids=["words", "states"])
+@pytest.fixture(scope="module", params=[(0, 0), (1, 2)], ids=["words", "states"])
 def small(request: pytest.FixtureRequest) -> SmallReader:
-    """Readers of a text's words, and of the states of one layer."""
-    return small_reader(request.param)
+    """Readers of a text's words, and of the states of one layer and two of an image."""
+    return small_reader(*request.param)
 
 
 @pytest.fixture

@@ -44,13 +44,13 @@ class SmallReader:
 
 
 @cache
-def small_reader(text_layers: int = 0) -> SmallReader:
+def small_reader(text_layers: int = 0, image_layers: int = 0) -> SmallReader:
     """Return a reader whose random weights are large enough for every part to matter; shared."""
     dual = small_model()
     torch.manual_seed(1)
     below = dual.model.encoder.eval().requires_grad_(False)
     encoder = UpperEncoder(below, text_layers, num_layers=2, dropout=0.0)
-    config = UC2Config(encoder.config, WIDTH)
+    config = UC2Config(encoder.config, WIDTH, image_layers=image_layers)
     model = VQAModel(UC2(config, encoder), 74)
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:

@@ -59,13 +59,17 @@ def write_reader_graph(
     regions = linear(
         graph, cells, reader.region_feature, "cross_encoder.region_feature", exact=exact
     )
+    if len(reader.image_layers):
+        seen = _attention_bias(graph, cell_mask)
+        for number, layer in enumerate(reader.image_layers):
+            assert isinstance(layer, TransformerLayer)
+            name = f"cross_encoder.image_layers.{number}"
+            regions = transformer_layer(graph, regions, layer, name, seen, exact=exact)
     regions = layer_norm(graph, regions, reader.feature_norm, "cross_encoder.feature_norm")
     regions = graph.node("Add", regions, graph.weight("cross_encoder.location"))
     rows = graph.node("Concat", text, regions, axis=1)
     shown = graph.node("Concat", text_mask, cell_mask, axis=1)
-    hidden = graph.node("Sub", graph.constant(1, "float32"), shown)
-    bias = graph.node("Mul", hidden, graph.constant(_MASKED, "float32"))
-    bias = graph.node("Unsqueeze", bias, graph.constant([1, 2], "int64"))
+    bias = _attention_bias(graph, shown)
     last = len(reader.encoder.layers) - 1
     for number, layer in enumerate(reader.encoder.layers):
         assert isinstance(layer, TransformerLayer)
@@ -85,6 +89,13 @@ def write_reader_graph(
     answers = linear(graph, answers, classifier, "head.4", exact=True)
     graph.output(answers, "answers", "float32", ("batch", classifier.out_features))
     return graph.build("reader")
+
+
+def _attention_bias(graph: GraphWriter, shown: str) -> str:
+    """Return what is added to attention logits, ``(batch, 1, 1, rows)``, so that 0 hides a row."""
+    hidden = graph.node("Sub", graph.constant(1, "float32"), shown)
+    bias = graph.node("Mul", hidden, graph.constant(_MASKED, "float32"))
+    return graph.node("Unsqueeze", bias, graph.constant([1, 2], "int64"))
 
 
 def graph_state(state: dict[str, Tensor], model: VQAModel, grid: int) -> dict[str, np.ndarray]:

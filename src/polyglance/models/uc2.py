@@ -46,6 +46,7 @@ from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.layer_norm import LayerNorm
 from polyglance.nn.packed_pairs import PackedRows, Regions, Text, box_location, concat_packed
 from polyglance.nn.packing import to_device
+from polyglance.nn.pooling import PoolingHead
 
 Pooling = Literal["tanh", "relu"]
 TLMPositions = Literal["restart", "continue"]
@@ -69,13 +70,19 @@ class UC2Config:
     word_transform: bool = False
     """Whether the paper's variant predicts words with the head of XLM-R, which has a linear layer,
     GELU and a layer norm before the word embeddings; the reference variant always does."""
+    image_layers: int = 0
+    """Layers that read an image's regions before these join the text, those of a dual encoder's
+    visual pooling; 0 in the paper."""
+    image_heads: int = 4
+    """Attention heads of these layers."""
     tlm_positions: TLMPositions | None = None
     """Positions of a translation without an image: ``restart`` as in XLM, whose TLM the paper
     adopts, or ``continue`` after the first sentence's; None for the variant's own."""
 
     def __post_init__(self) -> None:
-        sizes = ("visual_width", "pooler_size")
+        sizes = ("visual_width", "pooler_size", "image_heads")
         validate_fields(self, lambda value: value >= 1, "1 or more", *sizes)
+        validate_fields(self, lambda value: value >= 0, "0 or more", "image_layers")
         if self.variant == "paper" and (self.image_pooler or self.pooler_size is not None):
             raise PolyglanceError(
                 "image_pooler and pooler_size are of the reference variant: set variant to"
@@ -113,6 +120,12 @@ class UC2(CrossEncoderModel):
 
         # Image encoder
         self.region_feature = bert_linear(config.visual_width, width)
+        self.image_layers = PoolingHead(
+            width,
+            layers=config.image_layers,
+            heads=config.image_heads,
+            dropout=config.encoder.dropout,
+        ).layers
         self.feature_norm = LayerNorm(width, eps)
         self.region_box = bert_linear(7, width)
         self.box_norm = LayerNorm(width, eps)
@@ -137,7 +150,10 @@ class UC2(CrossEncoderModel):
 
     def embed_image(self, regions: Regions) -> Tensor:
         """Apply the image encoder, which early adaptation trains: ``(regions, hidden_size)``."""
-        feature = self.feature_norm(self.region_feature(regions.features))
+        feature = self.region_feature(regions.features)
+        for layer in self.image_layers:
+            feature = layer(feature, regions.packing)
+        feature = self.feature_norm(feature)
         location = self.box_norm(self.region_box(box_location(regions.boxes)))
         embedded: Tensor = feature + location
         return embedded
@@ -270,7 +286,8 @@ class UC2(CrossEncoderModel):
 
     def image_encoder_parameters(self) -> list[nn.Parameter]:
         """Return what early adaptation trains: region projections and their norms."""
-        parts = (self.region_feature, self.feature_norm, self.region_box, self.box_norm)
+        projections = (self.region_feature, self.region_box)
+        parts = (*projections, self.image_layers, self.feature_norm, self.box_norm)
         return [parameter for part in parts for parameter in part.parameters()]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from safetensors.torch import load_file
 
@@ -89,6 +90,7 @@ def settings(dual: Path, steps: int = 3) -> dict[str, Any]:
     return {
         "dual_encoder": str(dual),
         "layers": 2,
+        "image_layers": True,
         "max_text_tokens": 20,
         "stored_views": 2,
         "itm_only_steps": 2,
@@ -207,6 +209,7 @@ def test_it_learns_to_answer_and_to_match(recipe: ReaderRecipe, data: Path, tmp_
     plain = settings(Path(recipe.dual_encoder), steps=150)
     plain |= {"dropout": 0, "drop_cells": 0, "min_crop_area": 0.9}
     plain |= {"stored_views": 0, "itm_only_steps": 0}
+    plain["image_layers"] = False  # the dual encoder's are random here
     plain["answering"] |= {"weight": 1, "head_dropout": 0}
     plain["loop"]["learning_rate"] = 5e-4
     # The hardest negatives have the same colour.
@@ -244,6 +247,21 @@ def test_regions_begin_with_the_scale_of_a_text(
         images = cross.embed_regions(loaded.regions.take(np.arange(len(loaded.regions)))[0])
     lengths = [part.rows.norm(dim=1).mean().item() for part in (text, images)]
     assert lengths[1] == pytest.approx(lengths[0], rel=0.15)
+
+
+def test_image_layers_begin_as_the_dual_encoders(recipe: ReaderRecipe, data: Path) -> None:
+    loaded = load_data(recipe, data, "cpu")
+    model = reader_train.build_model(recipe, loaded, "cpu").cross_encoder.eval()
+    regions = loaded.regions.take(np.arange(5))[0]
+    with torch.no_grad():
+        rows = model.region_feature(regions.features)
+        for layer in model.image_layers:
+            rows = layer(rows, regions.packing)
+        pooled = F.normalize(regions.packing.first(rows), dim=1)
+        expected = loaded.dual.model.encode_visual(regions.features, regions.packing)
+    torch.testing.assert_close(pooled, expected)
+    without = reader_train.build_model(replace(recipe, image_layers=False), loaded, "cpu")
+    assert not len(without.cross_encoder.image_layers)
 
 
 def test_layers_that_the_dual_encoder_lacks_are_refused(recipe: ReaderRecipe, data: Path) -> None:

@@ -108,6 +108,9 @@ class ReaderRecipe:
     layers: int = 6
     """The layers of the dual encoder's text encoder that follow, so many, begin the reader's; where
     fewer follow, its last ones."""
+    image_layers: bool = False
+    """Whether the layers of the dual encoder's visual pooling, copied, read an image's cells before
+    these join the text."""
     max_text_tokens: int = 40
     dropout: float = 0.1
     min_crop_area: float = 0.5

@@ -24,6 +24,7 @@ from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.models.vqa import VQAModel
 from polyglance.nn.linear_compression import linear_compact_state, quantise_linears
 from polyglance.nn.packing import Packing
+from polyglance.nn.pooling import PoolingHead
 from polyglance.nn.upper_encoder import UpperEncoder
 from polyglance.recipes.compact_reader.config import ReaderRecipe
 from polyglance.recipes.compact_reader.data import ReaderData, load_data
@@ -133,8 +134,17 @@ def build_model(recipe: ReaderRecipe, data: ReaderData, device: str) -> VQAModel
     below = data.dual.model.encoder
     encoder = UpperEncoder(below, recipe.text_layers, recipe.layers, recipe.dropout)
     torch.manual_seed(recipe.loop.seed)
-    config = UC2Config(encoder.config, data.regions.width)
-    model = VQAModel(UC2(config, encoder), len(data.answers), dropout=recipe.answering.head_dropout)
+    config, dual = UC2Config(encoder.config, data.regions.width), data.dual.model
+    pooling = dual.visual_pooling
+    assert isinstance(pooling, PoolingHead)
+    if recipe.image_layers:
+        heads = dual.config.pooling_heads
+        config = replace(config, image_layers=len(pooling.layers), image_heads=heads)
+    reader = UC2(config, encoder)
+    if recipe.image_layers:
+        reader.region_feature.load_state_dict(dual.visual_input.state_dict())
+        reader.image_layers.load_state_dict(pooling.layers.state_dict())
+    model = VQAModel(reader, len(data.answers), dropout=recipe.answering.head_dropout)
     model.cross_encoder.word_bias.requires_grad_(False)
     model.cross_encoder.region_mask.requires_grad_(False)
     model.to(device)
@@ -213,7 +223,10 @@ def build_tasks(
 
 def parameter_groups(model: VQAModel, head_lr_multiplier: float) -> list[dict[str, Any]]:
     """Return two parameter groups, without what is frozen: pretrained layers and new ones."""
-    pretrained = set(model.cross_encoder.encoder.parameters())
+    reader = model.cross_encoder
+    pretrained = {*reader.encoder.parameters(), *reader.image_layers.parameters()}
+    if reader.config.image_layers:
+        pretrained |= set(reader.region_feature.parameters())
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     new = [parameter for parameter in trained if parameter not in pretrained]
     return [
