@@ -42,7 +42,7 @@ from PIL import Image
 import polyglance
 from benchmarks.heif_files import heic
 from benchmarks.results_io import write_results
-from polyglance.encoders import onnx_encoder
+from polyglance.encoders import image_sessions
 from polyglance.evaluation.retrieval import evaluate_retrieval
 from polyglance.records import read_manifest
 from polyglance.search.files import hash_bytes, make_thumbnail
@@ -267,12 +267,12 @@ def cpu_seconds() -> float:
 @contextmanager
 def as_exported() -> Iterator[None]:
     """Compute models as they were exported, large convolutions in float16."""
-    original = onnx_encoder.computes_float16
-    onnx_encoder.computes_float16 = lambda: True
+    original = image_sessions.computes_float16
+    image_sessions.computes_float16 = lambda: True
     try:
         yield
     finally:
-        onnx_encoder.computes_float16 = original
+        image_sessions.computes_float16 = original
 
 
 def whole_vectors(pictures: Iterator[Image.Image]) -> NDArray[np.float32]:

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import polyglance
-from polyglance.encoders import half_precision
+from polyglance.encoders import half_precision, image_sessions
 from polyglance.encoders.half_precision import without_float16
 from polyglance.encoders.model_folder import PICTURE
 from polyglance.encoders.onnx_encoder import OnnxEncoder
@@ -42,9 +42,7 @@ def test_vectors_are_the_same_in_float32(monkeypatch: pytest.MonkeyPatch) -> Non
     pictures = list(np.random.default_rng(0).integers(0, 256, (2, 224, 224, 3), np.uint8))
     vectors = []
     for computes in (False, True):
-        monkeypatch.setattr(
-            "polyglance.encoders.onnx_encoder.computes_float16", lambda computes=computes: computes
-        )
+        monkeypatch.setattr(image_sessions, "computes_float16", lambda computes=computes: computes)
         vectors.append(polyglance.load(threads=1).encode_pictures(pictures))
     assert not np.array_equal(*vectors)
     assert (vectors[0] * vectors[1]).sum(1).min() > 0.9999

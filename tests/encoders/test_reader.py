@@ -38,7 +38,7 @@ def small(request: pytest.FixtureRequest) -> SmallReader:
 @pytest.fixture
 def float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compute pictures in float32 on every processor, as torch does."""
-    monkeypatch.setattr("polyglance.encoders.reader.computes_float16", lambda: False)
+    monkeypatch.setattr("polyglance.encoders.image_sessions.computes_float16", lambda: False)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from polyglance.encoders.calibration import Calibration
 from polyglance.encoders.consistency import ConsistencyNetworks
-from polyglance.encoders.half_precision import computes_float16, without_float16
+from polyglance.encoders.half_precision import without_float16
+from polyglance.encoders.image_sessions import open_image_session
 from polyglance.encoders.inputs import as_list, check_texts
 from polyglance.encoders.json_tokenizer import JsonTokenizer
 from polyglance.encoders.model_folder import (
@@ -264,10 +265,9 @@ class OnnxEncoder(PicklableEncoder):
     def _session(self, name: str, threads: int | None) -> Any:
         if self.runtime == "torch":
             return self._torch_session(name)
-        content = self.folder.read_file(name)
-        if name == PICTURE and not computes_float16():
-            content = without_float16(content)
-        return open_session(content, self.folder.path / name, threads=threads, device=self.device)
+        content, path = self.folder.read_file(name), self.folder.path / name
+        opened = open_image_session if name == PICTURE else open_session
+        return opened(content, path, threads=threads, device=self.device)
 
     def _torch_session(self, name: str) -> Any:
         from polyglance.encoders.torch_graph import TorchSession

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from polyglance.encoders.answers import Answer, AnswerVocabulary
 from polyglance.encoders.attribution import Attribution
-from polyglance.encoders.half_precision import computes_float16, without_float16
+from polyglance.encoders.image_sessions import open_image_session
 from polyglance.encoders.inputs import as_list
 from polyglance.encoders.model_folder import (
     PICTURE,
@@ -376,10 +376,8 @@ class Reader(PicklableEncoder):
             content = cut_graph(content, input_of_weight(content, _FIRST_CELLS))
         except ValueError as error:
             raise self._unusable(PICTURE, error) from error
-        if not computes_float16():
-            content = without_float16(content)
         # A thread that has a picture of its own waits for no other.
-        return open_session(content, self.folder.path / PICTURE, threads=1)
+        return open_image_session(content, self.folder.path / PICTURE, threads=1)
 
     def _unusable(self, name: str, error: Exception) -> DataError:
         return DataError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -57,6 +58,11 @@ def read_integer(message: memoryview, at: int) -> tuple[int, int]:
 def write_integer(number: int, value: int) -> bytes:
     """Return a field that holds an integer."""
     return write_varint(number << 3 | _VARINT) + write_varint(value)
+
+
+def write_float(number: int, value: float) -> bytes:
+    """Return a field that holds a number in 32 bits."""
+    return write_varint(number << 3 | _FIXED32) + struct.pack("<f", value)
 
 
 def write_message(number: int, content: bytes) -> bytes:
