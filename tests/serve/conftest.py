@@ -18,11 +18,12 @@ import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from fastapi import FastAPI
 from PIL import Image
-from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect
 from playwright.sync_api import Error as PlaywrightError
 from starlette.testclient import TestClient
 
 import polyglance
+from helpers.browser import PAGE_TIMEOUT, launched_chromium
 from helpers.tiny_cross_encoders import save_cross_encoder, save_vqa_model, tiny_uc2, write_parts
 from polyglance.cross_encoders.explain import Explainer
 from polyglance.cross_encoders.vqa import VQA
@@ -34,8 +35,6 @@ from polyglance.serve.connections import ConnectionLimits
 from polyglance.serve.proxies import TrustedProxies
 from polyglance.serve.server import server_config
 
-PAGE_TIMEOUT = 300_000
-"""Milliseconds; only a page that hangs takes this long, however busy the machine is."""
 ANIMALS = """
 bee butterfly camels cat-face cow crab dogs-at-door german-shepherd giraffes
 golden-retriever horse owl parrot penguin polar-bear sheep swans tabby-cat
@@ -163,16 +162,10 @@ def running_server(
 
 @pytest.fixture(scope="module")  # its event loop must end before other tests start theirs
 def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.fail("the page is tested in Chromium: apt-get install chromium")
-    with sync_playwright() as playwright:
-        # All pages in one process: starting another takes as long as a short test.
-        arguments = ["--no-sandbox", "--renderer-process-limit=1"]
-        launched = playwright.chromium.launch(executable_path=chromium, args=arguments)
+    # All pages in one process: starting another takes as long as a short test.
+    with launched_chromium("--renderer-process-limit=1") as launched:
         expect.set_options(timeout=PAGE_TIMEOUT)
         yield launched
-        launched.close()
 
 
 def unfold(route: Route) -> None:
