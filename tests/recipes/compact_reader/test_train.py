@@ -208,7 +208,7 @@ def test_a_reader_is_exported_only_with_its_dual_encoder(
 def test_it_learns_to_answer_and_to_match(recipe: ReaderRecipe, data: Path, tmp_path: Path) -> None:
     plain = settings(Path(recipe.dual_encoder), steps=150)
     plain |= {"dropout": 0, "drop_cells": 0, "min_crop_area": 0.9}
-    plain |= {"stored_views": 0, "itm_only_steps": 0}
+    plain |= {"itm_only_steps": 0}
     plain["image_layers"] = False  # the dual encoder's are random here
     plain["answering"] |= {"weight": 1, "head_dropout": 0}
     plain["loop"]["learning_rate"] = 5e-4
@@ -235,12 +235,13 @@ def test_test_images_are_never_trained_on(recipe: ReaderRecipe, data: Path) -> N
     assert len(loaded.regions) + len(loaded.held_out.regions) == 24
 
 
-@pytest.mark.parametrize("text_layers", [0, 2])
+@pytest.mark.parametrize(("text_layers", "stored_views"), [(0, 0), (2, 2)])
 def test_regions_begin_with_the_scale_of_a_text(
-    recipe: ReaderRecipe, data: Path, text_layers: int
+    recipe: ReaderRecipe, data: Path, text_layers: int, stored_views: int
 ) -> None:
-    loaded = load_data(recipe, data, "cpu")
-    model = reader_train.build_model(replace(recipe, text_layers=text_layers), loaded, "cpu")
+    changed = replace(recipe, text_layers=text_layers, stored_views=stored_views)
+    loaded = load_data(changed, data, "cpu")
+    model = reader_train.build_model(changed, loaded, "cpu")
     cross = model.cross_encoder.eval()
     with torch.no_grad():
         text = cross.embed_text(pack_captions(loaded.captions, np.arange(len(loaded.captions))))
