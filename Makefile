@@ -52,7 +52,7 @@ types: $(VENV)/ready-dev
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE
 
 pytest: $(VENV)/ready-dev
-	$(PYTEST) $(BIN)/python -m tools.parallel_tests --workers 4
+	$(PYTEST) $(BIN)/python -m tools.parallel_tests --workers 3
 
 format: $(VENV)/ready-dev
 	$(BIN)/ruff check --fix .
