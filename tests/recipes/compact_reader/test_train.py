@@ -214,7 +214,7 @@ def test_it_learns_to_answer_and_to_match(recipe: ReaderRecipe, data: Path, tmp_
     plain["loop"]["learning_rate"] = 5e-4
     # The hardest negatives have the same colour.
     plain["retrieval"] |= {"batch": 12, "hard_negative_pool": 0}
-    plain["compression"] = {"steps": 40, "warmup": 0}
+    plain["compression"] = {"steps": 25, "warmup": 0}
     report = reader_train.train(load(ReaderRecipe, plain), data, tmp_path / "run")
     for stage in ("trained", "compressed"):
         scores = report[stage]["questions"]
