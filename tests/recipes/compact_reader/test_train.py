@@ -28,6 +28,7 @@ from polyglance.recipes.compact_reader import train as reader_train
 from polyglance.recipes.compact_reader.config import ReaderRecipe
 from polyglance.recipes.compact_reader.data import load_data
 from polyglance.recipes.compact_reader.tasks import listwise_loss, mine_hard_negatives
+from polyglance.recipes.plan.compact_reader import build_reader_run
 from polyglance.records import Record, write_manifest
 
 COLOURS = {"red": (250, 0, 0), "green": (0, 250, 0), "blue": (0, 0, 250), "white": (250,) * 3}
@@ -263,6 +264,19 @@ def test_image_layers_begin_as_the_dual_encoders(recipe: ReaderRecipe, data: Pat
     torch.testing.assert_close(pooled, expected)
     without = reader_train.build_model(replace(recipe, image_layers=False), loaded, "cpu")
     assert not len(without.cross_encoder.image_layers)
+
+
+def test_a_plan_has_the_model_that_is_trained(recipe: ReaderRecipe, data: Path) -> None:
+    loaded = load_data(recipe, data, "cpu")
+    for image_layers in (False, True):
+        changed = replace(recipe, image_layers=image_layers)
+        trained = reader_train.build_model(changed, loaded, "cpu").cross_encoder
+        planned = build_reader_run(changed, 8, "cpu").model.cross_encoder
+        assert planned.config == trained.config
+        shapes = [
+            {k: v.shape for k, v in model.state_dict().items()} for model in (planned, trained)
+        ]
+        assert shapes[0] == shapes[1]
 
 
 def test_layers_that_the_dual_encoder_lacks_are_refused(recipe: ReaderRecipe, data: Path) -> None:

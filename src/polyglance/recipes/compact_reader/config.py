@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from polyglance.config import validate_fields
 from polyglance.errors import PolyglanceError
+from polyglance.models.mmp import MMPConfig
+from polyglance.models.uc2 import UC2Config
+from polyglance.nn.encoder import EncoderConfig
 from polyglance.recipes.run_folder import missing_files
 from polyglance.training.loop import LoopConfig
 
@@ -154,6 +157,19 @@ class ReaderRecipe:
             raise PolyglanceError(
                 "a reader learns from captions and questions: name manifests of both"
             )
+
+    def model_config(self, encoder: EncoderConfig, dual: MMPConfig) -> UC2Config:
+        """Return the shape of the reader.
+
+        Args:
+            encoder: of its own layers.
+            dual: of the dual encoder.
+        """
+        config = UC2Config(encoder, dual.visual_width)
+        if not self.image_layers:
+            return config
+        layers = dual.visual_pooling_layers or dual.pooling_layers
+        return replace(config, image_layers=layers, image_heads=dual.pooling_heads)
 
     def missing_files(self, data: Path) -> list[str]:
         """Name what training needs and the data folder lacks, one sentence for each kind."""

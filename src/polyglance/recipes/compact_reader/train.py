@@ -20,7 +20,7 @@ from polyglance.batches.inputs import pack_captions
 from polyglance.config import as_plain
 from polyglance.encoders.reader_files import ReaderConfig
 from polyglance.errors import DataError
-from polyglance.models.uc2 import UC2, UC2Config
+from polyglance.models.uc2 import UC2
 from polyglance.models.vqa import VQAModel
 from polyglance.nn.linear_compression import linear_compact_state, quantise_linears
 from polyglance.nn.packing import Packing
@@ -134,16 +134,12 @@ def build_model(recipe: ReaderRecipe, data: ReaderData, device: str) -> VQAModel
     below = data.dual.model.encoder
     encoder = UpperEncoder(below, recipe.text_layers, recipe.layers, recipe.dropout)
     torch.manual_seed(recipe.loop.seed)
-    config, dual = UC2Config(encoder.config, data.regions.width), data.dual.model
-    pooling = dual.visual_pooling
-    assert isinstance(pooling, PoolingHead)
+    dual = data.dual.model
+    reader = UC2(recipe.model_config(encoder.config, dual.config), encoder)
     if recipe.image_layers:
-        heads = dual.config.pooling_heads
-        config = replace(config, image_layers=len(pooling.layers), image_heads=heads)
-    reader = UC2(config, encoder)
-    if recipe.image_layers:
+        assert isinstance(dual.visual_pooling, PoolingHead)
         reader.region_feature.load_state_dict(dual.visual_input.state_dict())
-        reader.image_layers.load_state_dict(pooling.layers.state_dict())
+        reader.image_layers.load_state_dict(dual.visual_pooling.layers.state_dict())
     model = VQAModel(reader, len(data.answers), dropout=recipe.answering.head_dropout)
     model.cross_encoder.word_bias.requires_grad_(False)
     model.cross_encoder.region_mask.requires_grad_(False)
@@ -156,8 +152,8 @@ def build_model(recipe: ReaderRecipe, data: ReaderData, device: str) -> VQAModel
 def initialise_regions(model: UC2, data: ReaderData) -> None:
     """Let the rows of regions begin with the mean and the spread of a text's rows.
 
-    Norms that begin with a gain of 1 make the default model's almost four times as long as those
-    of words. In the first layer, a region then attends to about 3 of 60 rows instead of 45.
+    Norms that begin with a gain of 1 make the default model's several times as long as those of
+    words, so that in the first layer a region attends to few rows.
     """
     rows = np.random.default_rng(0).permutation(len(data.captions))[:_TEXTS_FOR_SCALE]
     text = pack_captions(data.captions, rows, model.word_bias.device)

@@ -6,7 +6,7 @@ import torch
 
 from polyglance.encoders.model_folder import ModelFolder
 from polyglance.models.mmp import MMPConfig
-from polyglance.models.uc2 import UC2, UC2Config
+from polyglance.models.uc2 import UC2
 from polyglance.models.vqa import VQAModel
 from polyglance.nn.encoder import Encoder
 from polyglance.nn.upper_encoder import UpperEncoder
@@ -44,7 +44,7 @@ def build_reader_run(recipe: ReaderRecipe, mean_tokens: int, device: str) -> Syn
     shape = encoder.config
     corpus = CorpusShape(mean_tokens, _CELLS, dual.visual_width)
     answers = 2 * recipe.answering.max_answers
-    model = VQAModel(UC2(UC2Config(shape, dual.visual_width), encoder), answers).to(device)
+    model = VQAModel(UC2(recipe.model_config(shape, dual), encoder), answers).to(device)
     images = 2 * max(recipe.answering.batch, recipe.retrieval.batch)
     captions = random_captions(images, corpus, shape.vocab_size, _LANGUAGES, recipe.max_text_tokens)
     regions = random_regions(images, corpus, device, labels=1)
