@@ -2,7 +2,8 @@
 
     python -m benchmarks.experiments.default_reader RUN OTHER_SEED... --data DATA
 
-RUN is the run of the recipe polyglance-reader that was exported; the others had other seeds. As
+RUN is the run of the recipe polyglance-reader that was exported; the others had other seeds. The
+compressed reader's figures at the size at which it reads are those of results/reader_sizes.json. As
 shipped, with ONNX Runtime and rounded inputs, it answers the test questions of DATA/vqa, and
 re-ranks the hits of the first English caption of each picture of DATA/flickr8k/test.jsonl. The best
 answer of each type of question is learned from DATA/vqa's training questions, which those of the
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import polyglance
-from benchmarks.results_io import RESULTS, write_results
+from benchmarks.results_io import RESULTS, read_results, write_results
 from polyglance.data.readers import ReadOptions, read_dataset
 from polyglance.encoders.reader import Reader
 from polyglance.errors import Problems
@@ -47,17 +48,20 @@ def main() -> None:
         for code in LANGUAGES
         for _, question in questions(options.data / "vqa" / f"{code}-train.jsonl")
     ]
+    size = str(reader.image_size)
+    compressed = read_results("reader_sizes", options.out)["sizes"][size]
     figures: dict[str, Any] = {
+        "image_size": reader.image_size,
         "training": {name: reports[0][name] for name in ("images", "captions", "questions")},
         "seeds": len(reports),
         "steps": reports[0]["training"]["steps"],
         "reranking": {
             "trained": [reranked(report["trained"]["test"]) for report in reports],
-            "compressed": reranked(reports[0]["compressed"]["test"]),
+            "compressed": compressed["test"],
         },
         "questions": {
             "trained": [scores(report["trained"]["questions"]) for report in reports],
-            "compressed": scores(reports[0]["compressed"]["questions"]),
+            "compressed": compressed["questions"],
             "shipped": {},
         },
     }
@@ -117,14 +121,17 @@ def rerank(reader: Reader, manifest: Path) -> dict[str, Any]:
     texts = [record.captions["en"][0] for record in records]
     paths = [manifest.parent / str(record.image) for record in records]
     encoder = polyglance.load(threads=reader.threads)
-    cosines = encoder.encode_texts(texts) @ encoder.encode_pictures(paths).T
-    cells = reader.encode_images(paths)
+    queries = encoder.encode_texts(texts)
+    cosines = queries @ encoder.encode_pictures(paths).T
+    encoded = reader.encode_images(paths)
     before, after = [], []
     with progress("Re-ranking", len(texts)) as advance:
         for place, (text, row) in enumerate(zip(texts, cosines, strict=True)):
             best = np.argsort(-row)[: reader.num_candidates]
-            read = reader.score(text, [cells[image] for image in best])
-            mixed = read + reader.dual_weight * row[best] / cosines.std()
+            hits = [encoded[image] for image in best]
+            own = reader.dual_scores(queries[place], hits, row[best], model=reader.config.model)
+            mean = row[best] if own is None else own
+            mixed = reader.score(text, hits) + reader.dual_weight * mean / cosines.std()
             before.append(rank_of(place, best))
             after.append(rank_of(place, best[np.argsort(-mixed)]))
             advance(1)

@@ -114,7 +114,7 @@ def open_pair(folder: Path, picture: Image.Image) -> tuple[Reader, list[int], np
     """Return a reader, the sub-words of the question, and the cells of a picture."""
     reader = Reader.open(folder)
     ids = reader._tokenizer.encode(QUESTION, 20)
-    return reader, list(ids), reader._cells(reader._picture_session, picture)
+    return reader, list(ids), reader._pictures.cells(picture)
 
 
 @pytest.mark.usefixtures("float32")
@@ -183,7 +183,7 @@ def test_words_are_explained_by_the_cells_that_they_need(
     assert found.heatmaps.any()
     ids = reader._tokenizer.encode("a dog on grass", 20)
     # The credit of the first cell for the first word, by the definition.
-    cells = reader._cells(reader._picture_session, pictures[0])
+    cells = reader._pictures.cells(pictures[0])
     window = np.zeros((1, GRID, GRID), bool)
     window[0, 0, 0] = True
     match, _ = reader._occlude(ids, [[], [1]], cells, window)

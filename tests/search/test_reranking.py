@@ -210,7 +210,12 @@ class ZeroDualScorer(GreenScorer):
     """Has vectors of its own, whose cosine with every query is 0."""
 
     def dual_scores(
-        self, query: NDArray[np.float32], encoded: Sequence[float], *, model: str
+        self,
+        query: NDArray[np.float32],
+        encoded: Sequence[float],
+        cosines: NDArray[np.floating],
+        *,
+        model: str,
     ) -> NDArray[np.float64]:
         return np.zeros(len(encoded))
 

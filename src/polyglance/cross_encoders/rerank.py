@@ -87,13 +87,19 @@ class CrossEncoderReranker:
         return encoded
 
     def dual_scores(
-        self, query: NDArray[np.floating], images: Sequence[EncodedImage], *, model: str
+        self,
+        query: NDArray[np.floating],
+        images: Sequence[EncodedImage],
+        cosines: NDArray[np.floating],
+        *,
+        model: str,
     ) -> NDArray[np.float32] | None:
         """Return the cosine of a query's vector with each image's augmented vector.
 
         Args:
             query: unit vector of the dual encoder, ``(width,)``.
             images: what `encode_images` returned.
+            cosines: ignored: one of the augmented vector's views is the library's own.
             model: fingerprint of the dual encoder.
 
         Returns:

@@ -12,7 +12,6 @@ match. Gradients would need a second graph; this takes a batch of about a hundre
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,28 +21,24 @@ from numpy.typing import NDArray
 
 from polyglance.encoders.answers import Answer, AnswerVocabulary
 from polyglance.encoders.attribution import Attribution
-from polyglance.encoders.image_sessions import open_image_session
 from polyglance.encoders.inputs import as_list
 from polyglance.encoders.model_folder import (
-    PICTURE,
     READER,
     REINSTALL_HINT,
-    STANDARD_NAMES,
     TEXT,
     VOCABULARY,
     ModelFolder,
 )
 from polyglance.encoders.occlusion import choose_windows, spread_credit
-from polyglance.encoders.protocol import PicklableEncoder, Picture
+from polyglance.encoders.protocol import PicklableEncoder, Picture, Vectors
 from polyglance.encoders.reader_files import read_reader_config
+from polyglance.encoders.reader_pictures import EncodedPicture, PictureCells
 from polyglance.encoders.sessions import (
-    normalise_pixels,
     one_line,
     open_session,
-    picture_pixels,
+    run_session,
     threads_by_environment,
 )
-from polyglance.encoders.subgraph import cut_graph, input_of_weight
 from polyglance.encoders.text_states import TextStates
 from polyglance.encoders.unigram import UnigramTokenizer
 from polyglance.encoders.vocabulary import Vocabulary
@@ -54,16 +49,11 @@ from polyglance.text.detection import detect_language
 from polyglance.text.lexicon import Lexicon
 from polyglance.text.sentence_words import split_words
 from polyglance.utils.cores import available_cores
-from polyglance.vision.pictures import decoding_side
 
 _PAIR_BATCH = 32
 """Pairs read together: larger batches take more memory and no less time."""
 _QUESTION_MARKS = ("?", "？", "؟", ";", "՞")
-_FIRST_CELLS = "visual_input.weight"
-"""The layer of the dual encoder that takes the cells."""
 
-Cells = NDArray[np.float16]
-"""A picture as it is kept: its mean, then its cells row by row, (1 + cells, width)."""
 Floats = NDArray[np.float32]
 
 
@@ -110,26 +100,46 @@ class Reader(PicklableEncoder):
         return tuple(self.vocabulary.by_language)
 
     @property
+    def image_size(self) -> int:
+        """Pixels a side of the pictures that it reads."""
+        return self._pictures.settings.size
+
+    @property
     def min_side(self) -> int:
         """Pixels a side below which a larger picture must not be decoded."""
-        settings = self.folder.description.pictures
-        assert settings is not None
-        return decoding_side(settings.size)
+        return self._pictures.min_side
 
-    def encode_images(self, images: Sequence[Picture]) -> list[Cells]:
-        """Return the cells of pictures, for any number of texts; a thread takes one at a time."""
-        pictures, session = as_list(images), self._picture_session
-        threads = min(len(pictures), self._num_threads or available_cores())
-        if threads < 2:
-            return [self._cells(session, picture).astype(np.float16) for picture in pictures]
+    def encode_images(self, images: Sequence[Picture]) -> list[EncodedPicture]:
+        """Encode pictures for any number of texts."""
+        return self._pictures.encode(as_list(images), self._num_threads or available_cores())
 
-        def encode(picture: Picture) -> Cells:
-            return self._cells(session, picture).astype(np.float16)
+    def dual_scores(
+        self,
+        query: Vectors,
+        encoded: Sequence[EncodedPicture],
+        cosines: NDArray[np.floating],
+        *,
+        model: str,
+    ) -> NDArray[np.floating] | None:
+        """Average a library's cosines with those at the size that the reader takes.
 
-        with ThreadPoolExecutor(threads, thread_name_prefix="cells") as pool:
-            return list(pool.map(encode, pictures))
+        Args:
+            query: A unit vector, (width,).
+            encoded: What `encode_images` returned.
+            cosines: Of the library's vectors, (pictures,).
+            model: Fingerprint of the library's model.
 
-    def score(self, text: str, encoded: Sequence[Cells], *, language: str | None = None) -> Floats:
+        Returns:
+            None if that is another model, or the size is the library's own.
+        """
+        own = [picture.vector for picture in encoded if picture.vector is not None]
+        if model != self.config.model or not own:
+            return None
+        return np.asarray((cosines + np.stack(own) @ query) / 2)
+
+    def score(
+        self, text: str, encoded: Sequence[EncodedPicture], *, language: str | None = None
+    ) -> Floats:
         """Return how well a text fits each picture, (pictures,); higher is better.
 
         Args:
@@ -140,7 +150,8 @@ class Reader(PicklableEncoder):
         words = self._word_rows(self._tokenizer.encode(text, self.max_text_tokens))
         scores = [np.zeros(0, np.float32)]
         for start in range(0, len(encoded), _PAIR_BATCH):
-            cells = np.stack(encoded[start : start + _PAIR_BATCH]).astype(np.float32)
+            some = [picture.cells for picture in encoded[start : start + _PAIR_BATCH]]
+            cells = np.stack(some).astype(np.float32)
             scores.append(self._read(words, cells)[0])
         return np.concatenate(scores)
 
@@ -161,7 +172,7 @@ class Reader(PicklableEncoder):
         if not question.strip():
             raise PolyglanceError("the question is empty: ask one in " + ", ".join(self.languages))
         words = self._word_rows(self._tokenizer.encode(question, self.max_text_tokens))
-        cells = self._cells(self._picture_session, image)
+        cells = self._pictures.cells(image)
         logits = self._read(words, cells[None])[1][0]
         code = self.detect_language(question) if language is None else _normalise(language)
         return self.vocabulary.best(self._probabilities(logits), code, k)
@@ -204,7 +215,7 @@ class Reader(PicklableEncoder):
             raise PolyglanceError(f"there is no word in {sentence!r} to explain")
         truncated = words[-1][0] if self._is_truncated(text, encoding.ids) else None
         words = words[:max_words]
-        cells = self._cells(self._picture_session, image)
+        cells = self._pictures.cells(image)
         if sentence.rstrip().endswith(_QUESTION_MARKS):
             names, hidden = [""], [list[int]()]
         else:
@@ -281,8 +292,9 @@ class Reader(PicklableEncoder):
         }
         inputs = {name: np.ascontiguousarray(value) for name, value in inputs.items()}
         session = self._session
-        match, answers = self._run(
-            READER, session, text_mask=text_mask, cell_mask=cell_mask, **inputs
+        path = self.folder.path / READER
+        match, answers = run_session(
+            session, path, text_mask=text_mask, cell_mask=cell_mask, **inputs
         )
         return match, answers
 
@@ -304,32 +316,6 @@ class Reader(PicklableEncoder):
             return np.asarray(1 / (1 + np.exp(-logits)), np.float32)
         shifted = np.exp(logits - logits.max())
         return np.asarray(shifted / shifted.sum(), np.float32)
-
-    def _cells(self, session: Any, picture: Picture) -> Floats:
-        settings = self.folder.description.pictures
-        assert settings is not None
-        pixels = picture_pixels(picture, settings)[None]
-        if self.folder.description.format < STANDARD_NAMES:
-            [cells] = self._run(PICTURE, session, pixels=pixels)
-        else:
-            [cells] = self._run(PICTURE, session, pixel_values=normalise_pixels(pixels, settings))
-        if cells.shape[1] != 1 + self.config.grid**2:
-            raise DataError(
-                f"{self.folder.path / PICTURE} has {cells.shape[1] - 1} cells and its reader takes"
-                f" {self.config.grid**2}: {REINSTALL_HINT}"
-            )
-        found: Floats = cells[0]
-        return found
-
-    def _run(self, name: str, session: Any, **inputs: NDArray[Any]) -> list[Any]:
-        try:
-            outputs: list[Any] = session.run(None, inputs)
-        except Exception as error:
-            raise DataError(
-                f"{self.folder.path / name} does not compute as its description says"
-                f" ({one_line(error)}): {REINSTALL_HINT}"
-            ) from error
-        return outputs
 
     @property
     def _num_threads(self) -> int | None:
@@ -370,14 +356,8 @@ class Reader(PicklableEncoder):
         return open_session(content, path, threads=self._num_threads)
 
     @cached_property
-    def _picture_session(self) -> Any:
-        content = self.folder.read_file(PICTURE)
-        try:
-            content = cut_graph(content, input_of_weight(content, _FIRST_CELLS))
-        except ValueError as error:
-            raise self._unusable(PICTURE, error) from error
-        # A thread that has a picture of its own waits for no other.
-        return open_image_session(content, self.folder.path / PICTURE, threads=1)
+    def _pictures(self) -> PictureCells:
+        return PictureCells(self.folder, self.config)
 
     def _unusable(self, name: str, error: Exception) -> DataError:
         return DataError(

@@ -36,6 +36,8 @@ class ReaderConfig:
     """The answers by language; their order is that of the classes."""
     text_layers: int = 0
     """Layers of the dual encoder's text encoder that read a text first; 0 for its word rows."""
+    image_size: int | None = None
+    """Pixels a side of the pictures that it reads; None for the dual encoder's size."""
     loss: Literal["binary", "categorical"] = "binary"
     """What answers were trained with: a probability of each, or one distribution over all."""
     dual_weight: float = 0.0
@@ -48,7 +50,7 @@ class ReaderConfig:
 
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 3, "3 or more", "max_text_tokens")
-        validate_fields(self, lambda value: value >= 1, "1 or more", "grid")
+        validate_fields(self, lambda value: value >= 1, "1 or more", "grid", "image_size")
         validate_fields(self, lambda value: value >= 0, "0 or more", "dual_weight", "text_layers")
 
     def to_bytes(self) -> bytes:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.encoders.inputs import picture_from_memory
-from polyglance.encoders.model_folder import ImagePreprocessing
+from polyglance.encoders.model_folder import REINSTALL_HINT, ImagePreprocessing
 from polyglance.encoders.protocol import Picture
 from polyglance.errors import DataError
 from polyglance.vision.pictures import decoding_side, read_square, to_square
@@ -43,6 +43,17 @@ def open_session(content: bytes, name: Path, *, threads: int | None, device: str
             f"{name} cannot be run by ONNX Runtime {onnxruntime.__version__}"
             f" ({one_line(error)}): pip install --upgrade onnxruntime"
         ) from error
+
+
+def run_session(session: Any, name: Path, **inputs: NDArray[Any]) -> list[Any]:
+    """Return all outputs of a graph; ``name`` is that of its file, for errors."""
+    try:
+        outputs: list[Any] = session.run(None, inputs)
+    except Exception as error:  # the runtime's own exceptions share no other base class
+        raise DataError(
+            f"{name} does not compute as its description says ({one_line(error)}): {REINSTALL_HINT}"
+        ) from error
+    return outputs
 
 
 def providers_for(device: str) -> list[Any]:

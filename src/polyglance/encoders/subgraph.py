@@ -7,7 +7,7 @@ graph computes that value and nothing after it; the file, and so an ordinary sea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from polyglance.encoders.graph_reader import GraphNode, read_graph
 from polyglance.encoders.wire_format import (
@@ -62,13 +62,39 @@ def cut_graph(model: bytes, output: str) -> bytes:
         model: An ONNX file.
         output: The value's name.
     """
+    return _with_graph(model, lambda graph: _cut(graph, output))
+
+
+def add_output(model: bytes, output: str) -> bytes:
+    """Return an ONNX model with an inner value, in float32, as its last output.
+
+    It takes inputs of any shape, so that an image network that is made of convolutions and
+    attention takes images of any size.
+
+    Args:
+        model: An ONNX file.
+        output: The value's name.
+    """
+    return _with_graph(model, lambda graph: _add_output(graph, output))
+
+
+def _with_graph(model: bytes, change: Callable[[memoryview], bytes]) -> bytes:
     parts = list(read_fields(memoryview(model)))
     [graph] = (as_message(value) for number, value, _ in parts if number == _GRAPH)
-    cut = _cut(graph, output)
     return b"".join(
-        write_message(_GRAPH, cut) if number == _GRAPH else bytes(whole)
+        write_message(_GRAPH, change(graph)) if number == _GRAPH else bytes(whole)
         for number, _, whole in parts
     )
+
+
+def _add_output(graph: memoryview, output: str) -> bytes:
+    content = list[bytes]()
+    for number, value, whole in read_fields(graph):
+        if number == _INPUTS:
+            content.append(write_message(_INPUTS, _without_shape(as_message(value))))
+        elif number != _VALUES:  # those have the shapes of one size
+            content.append(bytes(whole))
+    return b"".join([*content, write_message(_OUTPUTS, _float_value(output.encode()))])
 
 
 def _cut(graph: memoryview, output: str) -> bytes:
@@ -92,9 +118,28 @@ def _cut(graph: memoryview, output: str) -> bytes:
         ):
             continue
         content.append(bytes(whole))
+    return b"".join([*content, write_message(_OUTPUTS, _float_value(output.encode()))])
+
+
+def _without_shape(value_info: memoryview) -> bytes:
+    """Return the description of a value without its shape."""
+    [name] = _names(value_info, _VALUE_NAME)
+    [kind] = (
+        as_message(value) for field, value, _ in read_fields(value_info) if field == _VALUE_TYPE
+    )
+    [tensor] = (as_message(value) for field, value, _ in read_fields(kind) if field == _TENSOR_TYPE)
+    element = b"".join(
+        bytes(whole) for field, _, whole in read_fields(tensor) if field == _ELEMENT_TYPE
+    )
+    return write_message(_VALUE_NAME, name) + write_message(
+        _VALUE_TYPE, write_message(_TENSOR_TYPE, element)
+    )
+
+
+def _float_value(name: bytes) -> bytes:
+    """Return the description of a value in float32 of any shape."""
     tensor = write_message(_TENSOR_TYPE, write_integer(_ELEMENT_TYPE, _FLOAT))
-    value_info = write_message(_VALUE_NAME, output.encode()) + write_message(_VALUE_TYPE, tensor)
-    return b"".join([*content, write_message(_OUTPUTS, value_info)])
+    return write_message(_VALUE_NAME, name) + write_message(_VALUE_TYPE, tensor)
 
 
 def _names(message: Value, number: int) -> Iterable[bytes]:

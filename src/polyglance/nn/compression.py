@@ -313,7 +313,7 @@ def load_compact(model: nn.Module, state: dict[str, Tensor]) -> None:
 
     Word embeddings come back in the order of word ids.
     """
-    _load(model, {"encoder.words.weight": _dequantise_words(state), **_dequantise_layers(state)})
+    _load(model, {"encoder.words.weight": _dequantise_words(state), **dequantise_layers(state)})
 
 
 @torch.no_grad()
@@ -326,13 +326,13 @@ def load_quantised_layers(model: nn.Module, state: dict[str, Tensor]) -> None:
     encoder = model.encoder
     assert isinstance(encoder, nn.Module)
     encoder.words = nn.Identity()
-    _load(model, _dequantise_layers(state))
+    _load(model, dequantise_layers(state))
     encoder.words = _word_table(state).requires_grad_(False)
     for _, module, bits in _quantised_modules(model):
         parametrize.register_parametrization(module, "weight", FakeQuantise(bits), unsafe=True)
 
 
-def _dequantise_layers(state: dict[str, Tensor]) -> dict[str, Tensor]:
+def dequantise_layers(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return all weights but those of words."""
     weights = {}
     for name, tensor in state.items():

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from polyglance.nn.compression import BLOCK, FakeQuantise, pack_4bit
+from polyglance.errors import PolyglanceError
+from polyglance.nn.compression import BLOCK, FakeQuantise, dequantise_layers, pack_4bit
 
 
 def large_linears(model: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
@@ -46,3 +47,16 @@ def linear_compact_state(model: nn.Module) -> dict[str, Tensor]:
         codes, scales = pack_4bit(module.weight)
         state[f"{name}.weight.codes"], state[f"{name}.weight.scales"] = codes, scales
     return {name: tensor.contiguous().cpu() for name, tensor in state.items()}
+
+
+@torch.no_grad()
+def load_linear_compact_state(model: nn.Module, state: dict[str, Tensor]) -> None:
+    """Load what `linear_compact_state` returned, dequantised, into a model without quantisation.
+
+    Weights that the state lacks, such as a table of words that is another model's, stay.
+    """
+    weights, own = dequantise_layers(state), model.state_dict()
+    for name, value in weights.items():
+        if name not in own or own[name].shape != value.shape:
+            raise PolyglanceError(f"the weights belong to another model: {name} does not fit")
+    model.load_state_dict(weights, strict=False)

@@ -71,13 +71,20 @@ class RescoresVectors(Protocol):
     """A scorer that also has vectors in the library's space, by test-time augmentation."""
 
     def dual_scores(
-        self, query: Vectors, encoded: Sequence[Any], *, model: str
+        self,
+        query: Vectors,
+        encoded: Sequence[Any],
+        cosines: NDArray[np.floating],
+        *,
+        model: str,
     ) -> NDArray[np.floating] | None:
         """Return the cosine of a query's vector with each encoded image.
 
         Args:
             query: A unit vector, ``[width]``.
             encoded: Images encoded by `PairScorer.encode_images`.
+            cosines: Of the library's vectors, ``[len(encoded)]``, with which a scorer may average
+                its own.
             model: The fingerprint of the model that encoded the query.
 
         Returns:
@@ -179,7 +186,7 @@ class Reranker:
         if not isinstance(self._scorer, RescoresVectors):
             return cosines
         model = self._store.model_info.fingerprint
-        rescored = self._scorer.dual_scores(query, encoded, model=model)
+        rescored = self._scorer.dual_scores(query, encoded, cosines, model=model)
         if rescored is None:
             return cosines
         return np.where([hit.span is None for hit in hits], rescored, (cosines + rescored) / 2)

@@ -19,6 +19,7 @@ from helpers.small_mmp import small_model
 from polyglance.batches.inputs import pack_captions
 from polyglance.config import load
 from polyglance.encoders.model_folder import ModelFolder
+from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.encoders.reader import Reader
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.export.from_run import export_run
@@ -27,6 +28,7 @@ from polyglance.recipes import open_recipe
 from polyglance.recipes.compact_reader import train as reader_train
 from polyglance.recipes.compact_reader.config import ReaderRecipe
 from polyglance.recipes.compact_reader.data import load_data
+from polyglance.recipes.compact_reader.evaluation import dual_scores
 from polyglance.recipes.compact_reader.tasks import listwise_loss, mine_hard_negatives
 from polyglance.recipes.plan.compact_reader import build_reader_run
 from polyglance.records import Record, write_manifest
@@ -92,6 +94,7 @@ def settings(dual: Path, steps: int = 3) -> dict[str, Any]:
         "dual_encoder": str(dual),
         "layers": 2,
         "image_layers": True,
+        "image_size": 96,  # the dual encoder's is 64
         "max_text_tokens": 20,
         "stored_views": 2,
         "itm_only_steps": 2,
@@ -136,7 +139,7 @@ def test_the_report_has_both_readers_and_both_tasks(
     assert report["answers"] == {"en": 4, "vi": 4}
     for stage in ("trained", "compressed"):
         assert set(report[stage]) == {"validation", "test", "questions"}
-        assert set(report[stage]["test"]) == {"dual", "reranked"}
+        assert set(report[stage]["test"]) == {"dual", "dual_tta", "reranked"}
         assert set(report[stage]["questions"]) >= {"en", "vi"}
 
 
@@ -158,7 +161,7 @@ def test_the_export_answers_and_scores_as_torch_does(
         for answer in reader.ask(path, question.text, language=question.language, k=4):
             key = (answer.language, answer.text)
             assert answer.probability == pytest.approx(expected[key], abs=_EIGHT_BITS)
-    validation = loaded.validation
+    validation = loaded.validation and loaded.validation.split
     assert validation is not None
     rows = validation.captions.rows_in_language("en")
     cells = validation.regions.take(validation.captions.record_ids[rows])[0]
@@ -173,6 +176,38 @@ def test_the_export_answers_and_scores_as_torch_does(
         for record, own in zip(validation.records, encoded, strict=True)
     ]
     np.testing.assert_allclose(scores, expected_scores, atol=_EIGHT_BITS)
+
+
+def test_its_cosines_are_the_mean_over_both_sizes(
+    trained: tuple[Path, dict[str, Any], VQAModel], recipe: ReaderRecipe, data: Path
+) -> None:
+    run, _, _ = trained
+    reader, encoder = Reader.open(run / "model"), OnnxEncoder(ModelFolder.open(run / "model"))
+    loaded = load_data(recipe, data, "cpu")
+    assert loaded.validation is not None
+    split = loaded.validation.split
+    expected = dual_scores(loaded.dual, loaded.validation)
+    assert expected.tta_cosines is not None
+    files = [data / "colours" / str(record.image) for record in split.records]
+    encoded, vectors = reader.encode_images(files), encoder.encode_pictures(files)
+    for place, record in enumerate(split.records):
+        query = encoder.encode_texts([record.captions["en"][0]])[0]
+        cosines = vectors @ query
+        np.testing.assert_allclose(cosines, expected.cosines["en"][:, place], atol=_EIGHT_BITS)
+        found = reader.dual_scores(query, encoded, cosines, model=reader.config.model)
+        assert found is not None
+        np.testing.assert_allclose(found, expected.tta_cosines["en"][:, place], atol=_EIGHT_BITS)
+        assert np.abs(found - cosines).max() > 1e-3
+        assert reader.dual_scores(query, encoded, cosines, model="another") is None
+
+
+def test_a_reader_of_the_dual_encoders_size_leaves_the_cosines(
+    recipe: ReaderRecipe, data: Path
+) -> None:
+    loaded = load_data(replace(recipe, image_size=None), data, "cpu")
+    assert loaded.validation is not None
+    assert loaded.validation.dual_regions is None
+    assert dual_scores(loaded.dual, loaded.validation).tta_cosines is None
 
 
 def test_the_reader_has_no_words_of_its_own(
@@ -210,7 +245,8 @@ def test_it_learns_to_answer_and_to_match(recipe: ReaderRecipe, data: Path, tmp_
     plain = settings(Path(recipe.dual_encoder), steps=150)
     plain |= {"dropout": 0, "drop_cells": 0, "min_crop_area": 0.9}
     plain |= {"itm_only_steps": 0}
-    plain["image_layers"] = False  # the dual encoder's are random here
+    plain["image_layers"] = False  # the dual encoder's are random here, and know one size
+    plain["image_size"] = None
     plain["answering"] |= {"weight": 1, "head_dropout": 0}
     plain["loop"]["learning_rate"] = 5e-4
     # The hardest negatives have the same colour.

@@ -114,6 +114,11 @@ class ReaderRecipe:
     image_layers: bool = False
     """Whether the layers of the dual encoder's visual pooling, copied, read an image's cells before
     these join the text."""
+    image_size: int | None = None
+    """Pixels a side of the images that the reader is given when it is used; None for the dual
+    encoder's, on which it is trained. Networks that are trained on crops read larger images better
+    (Touvron et al. 2019). Re-ranking then also averages the library's cosine with that of the dual
+    encoder's vector at this size."""
     max_text_tokens: int = 40
     dropout: float = 0.1
     min_crop_area: float = 0.5
@@ -143,6 +148,7 @@ class ReaderRecipe:
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 1, "1 or more", "layers")
         validate_fields(self, lambda value: value >= 3, "3 or more", "max_text_tokens")
+        validate_fields(self, lambda value: value >= 32, "32 or more", "image_size")
         validate_fields(
             self,
             lambda value: value >= 0,

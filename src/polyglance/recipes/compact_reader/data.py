@@ -54,11 +54,21 @@ class DualEncoder:
 
 
 @dataclass(frozen=True, eq=False)
+class EvaluationSplit:
+    """Images and captions to evaluate retrieval on."""
+
+    split: Split
+    dual_regions: OccludedRegions | None
+    """The images at the dual encoder's own size, where the reader's is another."""
+
+
+@dataclass(frozen=True, eq=False)
 class ReaderData:
     """Everything that a reader is trained and evaluated on."""
 
     dual: DualEncoder
     grid: int
+    """Cells per side of an image at the size that the reader is given when it is used."""
     regions: OccludedRegions
     """All training images, augmented."""
     captions: CaptionTable
@@ -67,8 +77,8 @@ class ReaderData:
     held_out: QuestionSplit | None
     """Questions about other images, which choose the checkpoint."""
     answers: AnswerVocabulary
-    validation: Split | None
-    test: Split | None
+    validation: EvaluationSplit | None
+    test: EvaluationSplit | None
     question_tests: tuple[QuestionSplit, ...]
 
 
@@ -133,7 +143,7 @@ def load_data(recipe: ReaderRecipe, data: Path, device: str) -> ReaderData:
         )
     return ReaderData(
         dual,
-        regions.grid,
+        reader.grid(reader.size),
         regions,
         captions,
         questions,
@@ -152,10 +162,8 @@ class _Reader:
         self.recipe, self.data, self.dual, self.device = recipe, data, dual, device
         settings = dual.folder.description.pictures
         assert settings is not None
-        self.settings, self.network = settings, dual.model.get_submodule("image_backbone")
-        with torch.no_grad():
-            shape = self.network(torch.zeros(1, 3, settings.size, settings.size, device=device))
-        self.width, self.grid = shape.shape[1], shape.shape[2]
+        self.settings, self.size = settings, recipe.image_size or settings.size
+        self.network = dual.model.get_submodule("image_backbone")
 
     def records(self, corpus: ReaderCorpus) -> Iterator[tuple[Path, Record]]:
         """Yield the records of a manifest with the files of their images."""
@@ -172,11 +180,20 @@ class _Reader:
         if not found:
             raise DataError(f"{manifest}: there are no images")
 
-    def regions(self, paths: Sequence[Path], *, train: bool = False) -> OccludedRegions:
-        """Read pixels to the device."""
+    def grid(self, size: int) -> int:
+        """Return the number of cells per side of an image of a size."""
+        with torch.no_grad():
+            cells = self.network(torch.zeros(1, 3, size, size, device=self.device))
+        return int(cells.shape[2])
+
+    def regions(
+        self, paths: Sequence[Path], *, train: bool = False, size: int | None = None
+    ) -> OccludedRegions:
+        """Read pixels to the device: training images at the dual encoder's size."""
+        size = size or (self.settings.size if train else self.size)
         mean, std = torch.tensor(self.settings.mean), torch.tensor(self.settings.std)
         table = PixelTable(
-            read_many_pixels(paths, self.settings.size, PixelStreaming()),
+            read_many_pixels(paths, size, PixelStreaming()),
             self.network,
             mean,
             std,
@@ -187,7 +204,9 @@ class _Reader:
         views = self.recipe.stored_views if train else min(1, self.recipe.stored_views)
         images = CellTable(table, views, self.recipe.loop.seed) if views else table
         drop = self.recipe.drop_cells if train else 0.0
-        return OccludedRegions(images, self.grid, self.width, drop_cells=drop)
+        return OccludedRegions(
+            images, self.grid(size), self.dual.model.config.visual_width, drop_cells=drop
+        )
 
     def captions(self, records: Sequence[Record]) -> CaptionTable:
         """Tokenise the captions of images."""
@@ -221,8 +240,12 @@ class _Reader:
         paths = sorted(by_image)
         return self.questions([by_image[p] for p in paths], answers, self.regions(paths), test=True)
 
-    def split(self, corpus: ReaderCorpus) -> Split:
+    def split(self, corpus: ReaderCorpus) -> EvaluationSplit:
         """Read images and captions to evaluate retrieval on."""
         found = [(path, record) for path, record in self.records(corpus) if record.captions]
         paths, records = [path for path, _ in found], [record for _, record in found]
-        return Split(records, self.regions(paths), self.captions(records), paths)
+        split = Split(records, self.regions(paths), self.captions(records), paths)
+        own = None
+        if self.size != self.settings.size:
+            own = self.regions(paths, size=self.settings.size)
+        return EvaluationSplit(split, own)

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from polyglance.encoders.answers import AnswerVocabulary
+from polyglance.evaluation.retrieval import Array
 from polyglance.models.vqa import VQAModel
-from polyglance.recipes.compact_reader.data import DualEncoder, ReaderData
+from polyglance.recipes.compact_reader.data import DualEncoder, EvaluationSplit, ReaderData
 from polyglance.recipes.compact_reader.tasks import dual_image_vectors, dual_text_vectors
-from polyglance.recipes.cross_encoder.data import Split
 from polyglance.recipes.cross_encoder.evaluation import (
     DualScores,
     evaluate_split,
@@ -24,16 +25,26 @@ from polyglance.recipes.vqa.evaluation import validate as validate_answers
 from polyglance.records import Question
 
 
-def dual_scores(dual: DualEncoder, split: Split) -> DualScores:
-    """Return the dual encoder's cosines of a split."""
+def dual_scores(dual: DualEncoder, evaluated: EvaluationSplit) -> DualScores:
+    """Return the dual encoder's cosines of a split.
+
+    Where the reader takes images of another size, those with test-time augmentation are the mean
+    over both sizes, as in `polyglance.encoders.reader`.
+    """
+    split = evaluated.split
+    texts = {
+        language: dual_text_vectors(dual.model, split.captions, rows)
+        for language, rows in rows_by_language(split.captions)
+    }
     images = dual_image_vectors(dual.model, split.regions)
-    return DualScores(
-        {
-            language: (images @ dual_text_vectors(dual.model, split.captions, rows).T).cpu().numpy()
-            for language, rows in rows_by_language(split.captions)
-        },
-        None,
-    )
+    if evaluated.dual_regions is None:
+        return DualScores(_cosines(images, texts), None)
+    own = dual_image_vectors(dual.model, evaluated.dual_regions)
+    return DualScores(_cosines(own, texts), _cosines((own + images) / 2, texts))
+
+
+def _cosines(images: Tensor, texts: Mapping[str, Tensor]) -> dict[str, Array]:
+    return {language: (images @ vectors.T).cpu().numpy() for language, vectors in texts.items()}
 
 
 class ReaderEvaluation:
@@ -70,7 +81,10 @@ class ReaderEvaluation:
         if self.data.validation is None:
             return {"dual_weight": 0.0}
         return tune_dual_weight(
-            model.cross_encoder, self.data.validation, self._dual["validation"], self.candidates
+            model.cross_encoder,
+            self.data.validation.split,
+            self._dual["validation"],
+            self.candidates,
         )
 
     def report(self, model: VQAModel) -> dict[str, Any]:
@@ -88,7 +102,7 @@ class ReaderEvaluation:
         if self.data.test is not None:
             report["test"] = evaluate_split(
                 model.cross_encoder,
-                self.data.test,
+                self.data.test.split,
                 all_pairs=False,
                 dual=self._dual["test"],
                 k=self.candidates,

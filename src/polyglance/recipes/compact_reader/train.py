@@ -313,6 +313,7 @@ def save_compact(
         data.grid,
         data.answers.by_language,
         text_layers=recipe.text_layers,
+        image_size=recipe.image_size,
         dual_weight=float(figures["validation"]["dual_weight"]),
         lexicon=_lexicon(data, recipe.answering.lexicon_words, tuple(data.answers.by_language)),
         figures=figures,

@@ -180,22 +180,26 @@ def tune_dual_weight(
         k: how many candidates are re-ranked.
 
     Returns:
-        The dual encoder's own mR, mR by weight, and the best weight.
+        The dual encoder's own mR, with test-time augmentation if there is any, mR by weight, and
+        the best weight.
     """
     model.eval()
     scores = _scores(model, split, views=split.regions.views)
     recalls: dict[float, list[float]] = {weight: [] for weight in _DUAL_WEIGHTS}
-    before = []
+    before, tta = [], []
     for language, rows in rows_by_language(split.captions):
         images, cosines = split.captions.record_ids[rows], dual.cosines[language]
         before.append(float(summarise(ranks_from_scores(cosines, images)).mean_recall))
         candidates = read_candidates(cosines, scores, rows, k, tta=dual.tta_of(language))
+        by_dual = summarise(ranks_from_shortlists(*candidates.by_dual(), images))
+        tta.append(float(by_dual.mean_recall))
         for weight, by_language in recalls.items():
             ranks = ranks_from_shortlists(*candidates.reranked(weight), images)
             by_language.append(float(summarise(ranks).mean_recall))
     means = {weight: float(np.mean(by_language)) for weight, by_language in recalls.items()}
     return {
         "dual": float(np.mean(before)),
+        **({} if dual.tta_cosines is None else {"dual_tta": float(np.mean(tta))}),
         "by_dual_weight": {str(weight): round(mean, 2) for weight, mean in means.items()},
         "dual_weight": max(means, key=means.__getitem__),
     }

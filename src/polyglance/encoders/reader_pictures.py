@@ -1,0 +1,96 @@
+"""Pictures as a reader takes them: cells of the dual encoder's feature map.
+
+A reader may read pictures at a larger size than the dual encoder indexes them. The dual encoder's
+vector at that size then comes with the cells, and its cosine, averaged with that of the vector in a
+library, is a better one (test-time augmentation): re-ranking uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyglance.encoders.image_sessions import open_image_session
+from polyglance.encoders.model_folder import PICTURE, REINSTALL_HINT, STANDARD_NAMES, ModelFolder
+from polyglance.encoders.protocol import Picture
+from polyglance.encoders.reader_files import ReaderConfig
+from polyglance.encoders.sessions import normalise_pixels, one_line, picture_pixels, run_session
+from polyglance.encoders.subgraph import add_output, cut_graph, input_of_weight
+from polyglance.errors import DataError
+from polyglance.vision.pictures import decoding_side
+
+_FIRST_CELLS = "visual_input.weight"
+"""The layer of the dual encoder that takes the cells."""
+
+Floats = NDArray[np.float32]
+
+
+class EncodedPicture(NamedTuple):
+    """A picture, for any number of texts."""
+
+    cells: NDArray[np.float16]
+    """Their mean, then the cells row by row, (1 + cells, width)."""
+    vector: Floats | None
+    """The dual encoder's unit vector at the reader's size; None where it is the library's own."""
+
+
+class PictureCells:
+    """The part of a dual encoder's image network that a reader shares."""
+
+    def __init__(self, folder: ModelFolder, config: ReaderConfig) -> None:
+        """Prepare to open the network of ``folder`` for the reader that ``config`` describes."""
+        settings = folder.description.pictures
+        assert settings is not None
+        self.folder, self.grid, self.own_size = folder, config.grid, config.image_size is not None
+        self.min_side = decoding_side(settings.size)
+        """Pixels a side below which a larger picture must not be decoded."""
+        self.settings = replace(settings, size=config.image_size or settings.size)
+
+    def encode(self, pictures: Sequence[Picture], threads: int) -> list[EncodedPicture]:
+        """Encode pictures; a thread takes one at a time."""
+        if min(len(pictures), threads) < 2:
+            return [self.encode_one(picture) for picture in pictures]
+        with ThreadPoolExecutor(threads, thread_name_prefix="cells") as pool:
+            return list(pool.map(self.encode_one, pictures))
+
+    def encode_one(self, picture: Picture) -> EncodedPicture:
+        """Encode a picture for any number of texts."""
+        cells, vector = self._run(picture)
+        return EncodedPicture(cells.astype(np.float16), vector)
+
+    def cells(self, picture: Picture) -> Floats:
+        """Return the cells of one picture."""
+        return self._run(picture)[0]
+
+    def _run(self, picture: Picture) -> tuple[Floats, Floats | None]:
+        pixels, path = picture_pixels(picture, self.settings)[None], self.folder.path / PICTURE
+        if self.folder.description.format < STANDARD_NAMES:
+            inputs: dict[str, NDArray[Any]] = {"pixels": pixels}
+        else:
+            inputs = {"pixel_values": normalise_pixels(pixels, self.settings)}
+        *vectors, cells = run_session(self._session, path, **inputs)
+        if cells.shape[1] != 1 + self.grid**2:
+            raise DataError(
+                f"{path} has {cells.shape[1] - 1} cells and its reader takes {self.grid**2}:"
+                f" {REINSTALL_HINT}"
+            )
+        return cells[0], vectors[0][0] if vectors else None
+
+    @cached_property
+    def _session(self) -> Any:
+        content, path = self.folder.read_file(PICTURE), self.folder.path / PICTURE
+        try:
+            name = input_of_weight(content, _FIRST_CELLS)
+            content = (add_output if self.own_size else cut_graph)(content, name)
+        except ValueError as error:
+            raise DataError(
+                f"{path} has nothing that the reader takes ({one_line(error)}): {REINSTALL_HINT}"
+            ) from error
+        # A thread that has a picture of its own waits for no other.
+        return open_image_session(content, path, threads=1)
