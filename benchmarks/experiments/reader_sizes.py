@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--max-images", type=int, help="of each test, to try this out")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    recipe = shorten(open_recipe(options.run / "recipe.yaml").settings, options.max_images)
+    recipe = shorten(open_recipe("polyglance-reader").settings, options.max_images)
     by_size = {}
     for size in options.sizes:
         sized = replace(recipe, image_size=size)
