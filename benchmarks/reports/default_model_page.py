@@ -2,9 +2,9 @@
 
     python -m benchmarks.reports.default_model_page
 
-Reads results/default_model.json, latency.json and photo_transfer.json, and the log and report of
-the training run in docs/polyglance-small. Fills docs/default-model.md and the model's README.md,
-draws docs/images/training.svg.
+Reads results/default_model.json, latency.json, person_bias.json and photo_transfer.json, and the
+log and report of the training run in docs/polyglance-small. Fills docs/default-model.md and the
+model's README.md, draws docs/images/training.svg.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def main() -> None:
     report = json.loads((RUN / "report.json").read_text(encoding="utf-8"))
     recalls = recall_tables(model["recalls"])
     words = word_table(model["word_search"])
-    pages.fill(CARD, {"recalls": recalls, "words": words, "speed": speed(latency)})
+    bias = bias_table(read_results("person_bias"))
+    pages.fill(CARD, {"recalls": recalls, "words": words, "speed": speed(latency), "bias": bias})
     pages.fill(
         PAGE,
         {
@@ -46,6 +47,27 @@ def main() -> None:
     )
     PLOT.write_text(training_plot(RUN / "log.jsonl"), encoding="utf-8")
     print(f"wrote {PLOT}")
+
+
+def bias_table(measured: Mapping[str, Any]) -> str:
+    """Format how errors differ between captions of women and of men."""
+    rows = []
+    for text in ("as written", "neutral"):
+        for name, result in measured[text].items():
+            low, high = result["interval"]
+            rows.append(
+                [
+                    f"{name}, {text}",
+                    *(f"{result[key]:.1f}" for key in ("women", "men")),
+                    f"{result['difference']:+.1f} ({low:+.1f} to {high:+.1f})",
+                ]
+            )
+    counts, each = measured["as written"]["R@1"]["captions"], measured["pictures_of_each"]
+    header = ["", "women", "men", "difference (95 % interval)"]
+    return (
+        f"{pages.table(header, rows)}\n\n{counts[0]:,} captions of women and {counts[1]:,} of men"
+        f" about {each} pictures of each; {measured['date']}, `person_bias.json`."
+    )
 
 
 def recall_tables(measured: Mapping[str, Any]) -> str:
