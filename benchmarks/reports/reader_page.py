@@ -17,7 +17,8 @@ from benchmarks.results_io import DOCS, read_results
 from polyglance.languages import get_language
 
 PAGE = DOCS / "reader.md"
-QUALITY, SPEED = "default_reader", "reader_speed"
+QUALITY, SIZES, SPEED = "default_reader", "reader_sizes", "reader_speed"
+LANGUAGES = "reader_languages"
 WORK = {
     "load": "load",
     "rerank": "re-rank 20 hits",
@@ -28,16 +29,22 @@ WORK = {
 
 
 def main() -> None:
-    fill(read_results(QUALITY), read_results(SPEED))
+    fill(read_results(QUALITY), read_results(SPEED), read_results(LANGUAGES))
 
 
-def fill(quality: Mapping[str, Any], speed: Mapping[str, Any], document: Path = PAGE) -> None:
+def fill(
+    quality: Mapping[str, Any],
+    speed: Mapping[str, Any],
+    asked: Mapping[str, Any],
+    document: Path = PAGE,
+) -> None:
     """Fill the tables of a document."""
     pages.fill(
         document,
         {
+            "languages": languages(asked),
             "re-ranking": reranking(quality),
-            "questions": questions(quality["questions"]),
+            "questions": questions(quality["questions"], quality["image_size"]),
             "speed": speeds(speed),
             "how": how(quality, speed),
         },
@@ -45,17 +52,15 @@ def fill(quality: Mapping[str, Any], speed: Mapping[str, Any], document: Path = 
 
 
 def reranking(quality: Mapping[str, Any]) -> str:
-    """Format mR by language: without the reader, trained and compressed."""
-    seeds, compressed = quality["reranking"]["trained"], quality["reranking"]["compressed"]
+    """Format mR by language: of the library's vectors, with those at a larger size, re-ranked."""
+    figures = quality["reranking"]["compressed"]
     rows = []
-    for code in [*(code for code in compressed["dual"] if code != "average"), "average"]:
+    for code in [*(code for code in figures["dual"] if code != "average"), "average"]:
         label = code if code == "average" else get_language(code).english_name
-        trained = [seed["reranked"][code] for seed in seeds]
-        dual, small = compressed["dual"][code], compressed["reranked"][code]
-        rows.append(
-            [label, f"{dual:.1f}", cell(spread(trained)), f"{small:.1f}", f"{small - dual:+.1f}"]
-        )
-    header = ["", "without", trained_by(seeds), "compressed, seed 0", "reading adds"]
+        dual, larger, read = (figures[name][code] for name in ("dual", "dual_tta", "reranked"))
+        rows.append([label, *(f"{mR:.1f}" for mR in (dual, larger, read)), f"{read - larger:+.1f}"])
+    size = quality["image_size"]
+    header = ["", "without", f"cosines at {size} pixels too", "re-ranked", "reading adds"]
     shipped = quality["shipped_reranking"]
     recalls = (
         f"{name} {shipped['dual'][name]:.1f} → {shipped['reranked'][name]:.1f}"
@@ -68,7 +73,7 @@ def reranking(quality: Mapping[str, Any]) -> str:
     return f"{pages.table(header, rows)}\n\n{note}"
 
 
-def questions(figures: Mapping[str, Any]) -> str:
+def questions(figures: Mapping[str, Any], size: int) -> str:
     """Format the score by language beside the best answer of each type of question."""
     rows = []
     for code, shipped in figures["shipped"].items():
@@ -84,7 +89,26 @@ def questions(figures: Mapping[str, Any]) -> str:
             ]
         )
     header = ["", "questions", "best answer of the type", trained_by(figures["trained"])]
-    return pages.table([*header, "compressed, seed 0", "as shipped"], rows)
+    return pages.table([*header, f"compressed, at {size} pixels", "as shipped"], rows)
+
+
+def languages(figures: Mapping[str, Any]) -> str:
+    """Format the accuracy of colour questions by language, with the picture and with another."""
+    rows = [
+        [
+            get_language(code).english_name,
+            f"{result['accuracy']:.1f}",
+            f"{result['shuffled_pictures']:.1f}",
+        ]
+        for code, result in figures["languages"].items()
+    ]
+    table = pages.table(["", "right, %", "with another's picture"], rows)
+    return (
+        f"{table}\n\n{figures['questions']} questions about {figures['pictures']} pictures; "
+        f"“{figures['best_answer']}” for all would be right for"
+        f" {figures['best_answer_accuracy']:.1f} %. Measured {figures['date']} at"
+        f" {figures['commit']} ([{LANGUAGES}.json](../benchmarks/results/{LANGUAGES}.json))."
+    )
 
 
 def trained_by(seeds: Sequence[Any]) -> str:
@@ -111,6 +135,7 @@ def how(quality: Mapping[str, Any], speed: Mapping[str, Any]) -> str:
         f" measured {quality['date']} on {quality['hardware']}; speed {speed['date']} on"
         f" {speed['hardware']}, {speed['threads']} threads, {speed['megabytes']:.1f} MB"
         f" ([{QUALITY}.json](../benchmarks/results/{QUALITY}.json),"
+        f" [{SIZES}.json](../benchmarks/results/{SIZES}.json),"
         f" [{SPEED}.json](../benchmarks/results/{SPEED}.json))."
     )
 

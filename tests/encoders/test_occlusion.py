@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from polyglance.encoders.occlusion import MAX_PAIRS, choose_windows, spread_credit
 
 
-def test_windows_are_as_fine_as_the_budget_allows() -> None:
-    assert [len(choose_windows(7, texts)) for texts in (1, 3, 4, 6, 7, 40)] == [
-        49,
-        49,
-        36,
-        25,
-        9,
-        9,
-    ]
-    for texts in range(1, 17):
-        windows = choose_windows(7, texts)
+@pytest.mark.parametrize(
+    ("grid", "numbers"), [(7, [49, 36, 25, 9, 9, 9]), (8, [64, 36, 16, 16, 9, 9])]
+)
+def test_windows_are_as_fine_as_the_budget_allows(grid: int, numbers: list[int]) -> None:
+    assert [len(choose_windows(grid, texts)) for texts in (2, 3, 5, 7, 8, 40)] == numbers
+    for texts in range(1, 14):
+        windows = choose_windows(grid, texts)
         assert texts * (1 + len(windows)) <= MAX_PAIRS
         assert windows.any(0).all()  # every cell is hidden once
-        assert windows.shape[1:] == (7, 7)
+        assert windows.shape[1:] == (grid, grid)
 
 
 def test_windows_of_a_small_grid_fit_into_it() -> None:
