@@ -140,6 +140,7 @@ DETAILS = {
         "polyglance.encoders.answers",
         "polyglance.encoders.attribution",
         "polyglance.encoders.reader_files",
+        "polyglance.encoders.reader_pictures",
         "polyglance.cross_encoders.regions",
         "polyglance.export.split_model",
         "polyglance.models.attribution",
