@@ -1,9 +1,8 @@
-"""Speed of a reader of the default model's shape: re-rank 20 hits, ask, explain, load.
+"""Speed of a model's reader: re-rank 20 hits, ask, explain, load.
 
-    python -m benchmarks.speed.reader_speed [--model MODEL] [--layers 6] [--answers 3000]
+    python -m benchmarks.speed.reader_speed [--model MODEL]
 
-Without a model that has a reader, one with random weights is written, which takes as long. Times
-are medians of wall time on ``--threads`` cores; CPU time is beside them, since a busy machine
+Times are medians of wall time on ``--threads`` cores; CPU time is beside them, since a busy machine
 lengthens the former. Writes results/reader_speed.json.
 """
 
@@ -11,10 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -23,42 +20,13 @@ import numpy as np
 from benchmarks.results_io import write_results
 from polyglance.demo.photographs import photographs
 from polyglance.encoders.model_folder import READER, READER_CONFIG, ModelFolder
-from polyglance.encoders.model_writer import write_copy
 from polyglance.encoders.reader import Reader
-from polyglance.encoders.reader_files import ReaderConfig, has_reader
 
 HITS = 20
 QUERY = "two dogs playing with a red ball on the wet grass"
 QUESTION = "What is the man in the red shirt holding?"
 BOUNDS = {"rerank": 1.0, "ask": 1.0, "explain": 3.0, "load": 1.0, "megabytes": 11.0}
 """Seconds, and the size of the reader's files."""
-
-
-def write_random_reader(source: ModelFolder, folder: Path, layers: int, answers: int) -> Path:
-    """Write a copy of a model with a reader of random weights; needs torch and onnx."""
-    import torch
-
-    from polyglance.export.reader import CompactReader, reader_contents
-    from polyglance.models.mmp import MMPConfig
-    from polyglance.models.uc2 import UC2, UC2Config
-    from polyglance.models.vqa import VQAModel
-    from polyglance.nn.linear_compression import linear_compact_state
-
-    torch.manual_seed(0)
-    dual = MMPConfig.from_json(source.description.architecture)
-    shape = replace(dual.encoder, num_layers=layers)
-    config = UC2Config(shape, dual.visual_width)
-    # The words are the dual encoder's: a small table stands in for them here.
-    small = replace(config, encoder=replace(shape, vocab_size=8))
-    model = VQAModel(UC2(small), answers, answer_embeddings=False)
-    names = tuple(f"answer {number}" for number in range(answers))
-    lexicon = {"en": dict.fromkeys(QUESTION.lower().strip("?").split(), 1)}
-    reader = ReaderConfig(
-        source.description.fingerprint, 40, 7, {"en": names}, dual_weight=1.0, lexicon=lexicon
-    )
-    settings = CompactReader("", config, model.head_width, reader)
-    write_copy(source, folder, {}, reader_contents(linear_compact_state(model), settings))
-    return folder
 
 
 def measure(run: Callable[[], object], repeats: int) -> dict[str, float]:
@@ -84,40 +52,30 @@ def main() -> None:
     """Print the figures as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--model", default=None)
-    parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--answers", type=int, default=3000)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="folder of the results")
     options = parser.parse_args()
-    source = ModelFolder.open(options.model)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = source.path
-        if not has_reader(source):
-            folder = write_random_reader(
-                source, Path(temporary) / "model", options.layers, options.answers
-            )
-        files = [photograph.path for photograph in photographs()]
-        pictures = [files[number % len(files)] for number in range(HITS)]
-        reader = load(folder, options.threads)
-        encoded = reader.encode_images(pictures)
-        repeats = options.repeats
-        figures: dict[str, object] = {
-            "trained": has_reader(source),
-            "layers": options.layers,
-            "threads": options.threads,
-            "megabytes": round(
-                sum((folder / name).stat().st_size for name in (READER, READER_CONFIG)) / 1e6, 2
-            ),
-            "load": measure(lambda: load(folder, options.threads), repeats),
-            "encode": measure(lambda: reader.encode_images(pictures), repeats),
-            "score": measure(lambda: reader.score(QUERY, encoded), repeats),
-            "rerank": measure(lambda: reader.score(QUERY, reader.encode_images(pictures)), repeats),
-            "ask": measure(lambda: reader.ask(pictures[0], QUESTION), repeats),
-            "explain": measure(lambda: reader.explain(pictures[0], QUERY), repeats),
-            "explain_answer": measure(lambda: reader.explain(pictures[0], QUESTION), repeats),
-            "bounds": BOUNDS,
-        }
+    folder = ModelFolder.open(options.model).path
+    files = [photograph.path for photograph in photographs()]
+    pictures = [files[number % len(files)] for number in range(HITS)]
+    reader = load(folder, options.threads)
+    encoded = reader.encode_images(pictures)
+    repeats = options.repeats
+    figures: dict[str, object] = {
+        "threads": options.threads,
+        "megabytes": round(
+            sum((folder / name).stat().st_size for name in (READER, READER_CONFIG)) / 1e6, 2
+        ),
+        "load": measure(lambda: load(folder, options.threads), repeats),
+        "encode": measure(lambda: reader.encode_images(pictures), repeats),
+        "score": measure(lambda: reader.score(QUERY, encoded), repeats),
+        "rerank": measure(lambda: reader.score(QUERY, reader.encode_images(pictures)), repeats),
+        "ask": measure(lambda: reader.ask(pictures[0], QUESTION), repeats),
+        "explain": measure(lambda: reader.explain(pictures[0], QUERY), repeats),
+        "explain_answer": measure(lambda: reader.explain(pictures[0], QUESTION), repeats),
+        "bounds": BOUNDS,
+    }
     print(json.dumps(figures, indent=2))
     write_results("reader_speed", figures, options.out)
 

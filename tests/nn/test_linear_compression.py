@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
+from polyglance.errors import PolyglanceError
 from polyglance.nn.compression import dequantise_4bit
 from polyglance.nn.linear_compression import (
     large_linears,
     linear_compact_state,
+    load_linear_compact_state,
     quantise_linears,
 )
 
@@ -46,3 +49,18 @@ def test_half_precision_stays_half_and_gradients_pass() -> None:
     assert original.grad is not None
     assert original.grad.abs().sum() > 0
     assert model.half()[1].weight.dtype == torch.float16
+
+
+def test_a_compact_state_comes_back_as_it_was_rounded() -> None:
+    torch.manual_seed(0)
+    model, other = (nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 3)) for _ in range(2))
+    kept = other[1].weight.detach().clone()
+    state = linear_compact_state(model)
+    del state["1.weight"]
+    load_linear_compact_state(other, state)
+    quantise_linears(model)
+    torch.testing.assert_close(other[0].weight, model[0].weight)
+    assert torch.equal(other[0].bias, model[0].bias)
+    assert torch.equal(other[1].weight, kept)  # the state lacks it
+    with pytest.raises(PolyglanceError, match=r"0\.weight does not fit"):
+        load_linear_compact_state(nn.Sequential(nn.Linear(32, 64), nn.Linear(64, 3)), state)

@@ -35,6 +35,7 @@ from polyglance.encoders.sessions import (
     one_line,
     open_session,
     picture_pixels,
+    run_session,
     threads_by_environment,
 )
 from polyglance.encoders.unigram import UnigramTokenizer
@@ -280,13 +281,7 @@ class OnnxEncoder(PicklableEncoder):
             ) from error
 
     def _run(self, name: str, session: Any, **inputs: NDArray[Any]) -> Vectors:
-        try:
-            vectors: Vectors = session.run(None, inputs)[0]
-        except Exception as error:
-            raise DataError(
-                f"{self.folder.path / name} does not compute as its description says"
-                f" ({one_line(error)}): {REINSTALL_HINT}"
-            ) from error
+        vectors: Vectors = run_session(session, self.folder.path / name, **inputs)[0]
         return vectors
 
     def _compare(self, name: str, what: str, in_graph: object, described: int) -> None:

@@ -31,10 +31,9 @@ from polyglance.encoders.model_folder import (
 )
 from polyglance.encoders.occlusion import choose_windows, spread_credit
 from polyglance.encoders.protocol import PicklableEncoder, Picture, Vectors
-from polyglance.encoders.reader_files import read_reader_config
+from polyglance.encoders.reader_files import read_reader_config, unusable
 from polyglance.encoders.reader_pictures import EncodedPicture, PictureCells
 from polyglance.encoders.sessions import (
-    one_line,
     open_session,
     run_session,
     threads_by_environment,
@@ -340,7 +339,7 @@ class Reader(PicklableEncoder):
         try:
             return WordTable.from_graph(self.folder.read_file(TEXT))
         except ValueError as error:
-            raise self._unusable(TEXT, error) from error
+            raise unusable(self.folder.path / TEXT, error) from error
 
     @cached_property
     def _text_states(self) -> TextStates:
@@ -348,7 +347,7 @@ class Reader(PicklableEncoder):
         try:
             return TextStates(content, self.folder.path / TEXT, layers, self._num_threads)
         except ValueError as error:
-            raise self._unusable(TEXT, error) from error
+            raise unusable(self.folder.path / TEXT, error) from error
 
     @cached_property
     def _session(self) -> Any:
@@ -358,12 +357,6 @@ class Reader(PicklableEncoder):
     @cached_property
     def _pictures(self) -> PictureCells:
         return PictureCells(self.folder, self.config)
-
-    def _unusable(self, name: str, error: Exception) -> DataError:
-        return DataError(
-            f"{self.folder.path / name} has nothing that the reader takes ({one_line(error)}):"
-            f" {REINSTALL_HINT}"
-        )
 
 
 def _normalise(language: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from polyglance.config import as_plain, load, validate_fields
@@ -56,6 +57,13 @@ class ReaderConfig:
     def to_bytes(self) -> bytes:
         """Return the content of ``reader.json``."""
         return (json.dumps(as_plain(self), indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def unusable(path: Path, error: Exception) -> DataError:
+    """Return the error that a graph of the dual encoder lacks what a reader takes."""
+    return DataError(
+        f"{path} has nothing that the reader takes ({error_reason(error)}): {REINSTALL_HINT}"
+    )
 
 
 def has_reader(folder: ModelFolder) -> bool:

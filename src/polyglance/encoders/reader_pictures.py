@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from polyglance.encoders.image_sessions import open_image_session
 from polyglance.encoders.model_folder import PICTURE, REINSTALL_HINT, STANDARD_NAMES, ModelFolder
 from polyglance.encoders.protocol import Picture
-from polyglance.encoders.reader_files import ReaderConfig
-from polyglance.encoders.sessions import normalise_pixels, one_line, picture_pixels, run_session
+from polyglance.encoders.reader_files import ReaderConfig, unusable
+from polyglance.encoders.sessions import normalise_pixels, picture_pixels, run_session
 from polyglance.encoders.subgraph import add_output, cut_graph, input_of_weight
 from polyglance.errors import DataError
 from polyglance.vision.pictures import decoding_side
@@ -47,10 +47,11 @@ class PictureCells:
         """Prepare to open the network of ``folder`` for the reader that ``config`` describes."""
         settings = folder.description.pictures
         assert settings is not None
-        self.folder, self.grid, self.own_size = folder, config.grid, config.image_size is not None
+        self.folder, self.grid = folder, config.grid
         self.min_side = decoding_side(settings.size)
         """Pixels a side below which a larger picture must not be decoded."""
         self.settings = replace(settings, size=config.image_size or settings.size)
+        self.own_size = self.settings.size != settings.size
 
     def encode(self, pictures: Sequence[Picture], threads: int) -> list[EncodedPicture]:
         """Encode pictures; a thread takes one at a time."""
@@ -89,8 +90,6 @@ class PictureCells:
             name = input_of_weight(content, _FIRST_CELLS)
             content = (add_output if self.own_size else cut_graph)(content, name)
         except ValueError as error:
-            raise DataError(
-                f"{path} has nothing that the reader takes ({one_line(error)}): {REINSTALL_HINT}"
-            ) from error
+            raise unusable(path, error) from error
         # A thread that has a picture of its own waits for no other.
         return open_image_session(content, path, threads=1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from polyglance.encoders.sessions import open_session
+from polyglance.encoders.sessions import open_session, run_session
 from polyglance.encoders.subgraph import cut_graph, output_of_weight
 
 Rows = NDArray[np.float32]
@@ -27,6 +27,7 @@ class TextStates:
             threads: Number of CPU threads; None for all cores.
         """
         output = output_of_weight(content, f"encoder.layers.{layers - 1}.output_norm.weight")
+        self._path = path
         self._session = open_session(cut_graph(content, output), path, threads=threads)
 
     def __call__(self, ids: Sequence[int], masks: NDArray[np.float32]) -> Rows:
@@ -40,7 +41,7 @@ class TextStates:
             (variants, ids, width).
         """
         variants = np.repeat(np.asarray(ids, np.int64)[None], len(masks), axis=0)
-        inputs = {"input_ids": variants, "attention_mask": masks.astype(np.int64)}
-        [states] = self._session.run(None, inputs)
-        found: Rows = states
+        shown = masks.astype(np.int64)
+        found: Rows
+        [found] = run_session(self._session, self._path, input_ids=variants, attention_mask=shown)
         return found

@@ -313,7 +313,9 @@ def load_compact(model: nn.Module, state: dict[str, Tensor]) -> None:
 
     Word embeddings come back in the order of word ids.
     """
-    _load(model, {"encoder.words.weight": _dequantise_words(state), **dequantise_layers(state)})
+    load_weights(
+        model, {"encoder.words.weight": _dequantise_words(state), **dequantise_layers(state)}
+    )
 
 
 @torch.no_grad()
@@ -326,7 +328,7 @@ def load_quantised_layers(model: nn.Module, state: dict[str, Tensor]) -> None:
     encoder = model.encoder
     assert isinstance(encoder, nn.Module)
     encoder.words = nn.Identity()
-    _load(model, dequantise_layers(state))
+    load_weights(model, dequantise_layers(state))
     encoder.words = _word_table(state).requires_grad_(False)
     for _, module, bits in _quantised_modules(model):
         parametrize.register_parametrization(module, "weight", FakeQuantise(bits), unsafe=True)
@@ -349,11 +351,19 @@ def dequantise_layers(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return weights
 
 
-def _load(model: nn.Module, weights: dict[str, Tensor]) -> None:
+def load_weights(model: nn.Module, weights: dict[str, Tensor], *, complete: bool = True) -> None:
+    """Load dequantised weights; an error says that they belong to another model.
+
+    Args:
+        model: Not quantised.
+        weights: By name.
+        complete: Whether none may be missing but a classifier's.
+    """
     own = model.state_dict()
     wrong = [n for n, value in weights.items() if n not in own or own[n].shape != value.shape]
     named = (*model.named_parameters(), *model.named_buffers())  # tied ones once
-    wrong += [n for n, _ in named if n not in weights and ".classifier." not in n]
+    if complete:
+        wrong += [n for n, _ in named if n not in weights and ".classifier." not in n]
     if wrong:
         raise PolyglanceError(f"the weights belong to another model: {wrong[0]} does not fit")
     model.load_state_dict(weights, strict=False)

@@ -12,8 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from polyglance.errors import PolyglanceError
-from polyglance.nn.compression import BLOCK, FakeQuantise, dequantise_layers, pack_4bit
+from polyglance.nn.compression import (
+    BLOCK,
+    FakeQuantise,
+    dequantise_layers,
+    load_weights,
+    pack_4bit,
+)
 
 
 def large_linears(model: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
@@ -55,8 +60,4 @@ def load_linear_compact_state(model: nn.Module, state: dict[str, Tensor]) -> Non
 
     Weights that the state lacks, such as a table of words that is another model's, stay.
     """
-    weights, own = dequantise_layers(state), model.state_dict()
-    for name, value in weights.items():
-        if name not in own or own[name].shape != value.shape:
-            raise PolyglanceError(f"the weights belong to another model: {name} does not fit")
-    model.load_state_dict(weights, strict=False)
+    load_weights(model, dequantise_layers(state), complete=False)

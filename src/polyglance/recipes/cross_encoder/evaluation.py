@@ -191,15 +191,16 @@ def tune_dual_weight(
         images, cosines = split.captions.record_ids[rows], dual.cosines[language]
         before.append(float(summarise(ranks_from_scores(cosines, images)).mean_recall))
         candidates = read_candidates(cosines, scores, rows, k, tta=dual.tta_of(language))
-        by_dual = summarise(ranks_from_shortlists(*candidates.by_dual(), images))
-        tta.append(float(by_dual.mean_recall))
+        if dual.tta_cosines is not None:
+            by_dual = ranks_from_shortlists(*candidates.by_dual(), images)
+            tta.append(float(summarise(by_dual).mean_recall))
         for weight, by_language in recalls.items():
             ranks = ranks_from_shortlists(*candidates.reranked(weight), images)
             by_language.append(float(summarise(ranks).mean_recall))
     means = {weight: float(np.mean(by_language)) for weight, by_language in recalls.items()}
     return {
         "dual": float(np.mean(before)),
-        **({} if dual.tta_cosines is None else {"dual_tta": float(np.mean(tta))}),
+        **({"dual_tta": float(np.mean(tta))} if tta else {}),
         "by_dual_weight": {str(weight): round(mean, 2) for weight, mean in means.items()},
         "dual_weight": max(means, key=means.__getitem__),
     }
