@@ -1,13 +1,12 @@
 """The default model's reader: what its runs reported, and what it does as it is shipped.
 
-    python -m benchmarks.experiments.default_reader RUN OTHER_SEED... --data DATA
+    python -m benchmarks.experiments.default_reader RUN --data DATA
 
-RUN is the run of the recipe polyglance-reader that was exported; the others had other seeds. The
-compressed reader's figures at the size at which it reads are those of results/reader_sizes.json. As
-shipped, with ONNX Runtime and rounded inputs, it answers the test questions of DATA/vqa, and
-re-ranks the hits of the first English caption of each picture of DATA/flickr8k/test.jsonl. The best
-answer of each type of question is learned from DATA/vqa's training questions, which those of the
-test resemble most. Takes about eight minutes. Writes results/default_reader.json, which
+RUN is the run of the recipe polyglance-reader that was exported. As shipped, with ONNX Runtime and
+rounded inputs, it answers the test questions of DATA/vqa, and re-ranks the hits of the first
+English caption of each picture of DATA/flickr8k/test.jsonl. The best answer of each type of
+question is learned from DATA/vqa's training questions, which those of the test resemble most.
+Takes about eight minutes. Writes results/default_reader.json, which
 benchmarks.reports.reader_page shows.
 """
 
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import polyglance
-from benchmarks.results_io import RESULTS, read_results, write_results
+from benchmarks.results_io import RESULTS, write_results
 from polyglance.data.readers import ReadOptions, read_dataset
 from polyglance.encoders.reader import Reader
 from polyglance.errors import Problems
@@ -36,32 +35,31 @@ RECALLS = (1, 5, 10)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("run", type=Path)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     reader = Reader.open(threads=options.threads)
-    reports = [json.loads((run / "report.json").read_bytes()) for run in options.runs]
+    report = json.loads((options.run / "report.json").read_bytes())
+    trained, compressed = [*report["trained"].values()], report["compressed"]
     training = [
         question
         for code in LANGUAGES
         for _, question in questions(options.data / "vqa" / f"{code}-train.jsonl")
     ]
-    size = str(reader.image_size)
-    compressed = read_results("reader_sizes", options.out)["sizes"][size]
     figures: dict[str, Any] = {
         "image_size": reader.image_size,
-        "training": {name: reports[0][name] for name in ("images", "captions", "questions")},
-        "seeds": len(reports),
-        "steps": reports[0]["training"]["steps"],
+        "training": {name: report[name] for name in ("images", "captions", "questions")},
+        "seeds": len(trained),
+        "steps": trained[0]["training"]["steps"],
         "reranking": {
-            "trained": [reranked(report["trained"]["test"]) for report in reports],
-            "compressed": compressed["test"],
+            "trained": [reranked(one["test"]) for one in trained],
+            "compressed": reranked(compressed["test"]),
         },
         "questions": {
-            "trained": [scores(report["trained"]["questions"]) for report in reports],
-            "compressed": compressed["questions"],
+            "trained": [scores(one["questions"]) for one in trained],
+            "compressed": scores(compressed["questions"]),
             "shipped": {},
         },
     }

@@ -131,6 +131,7 @@ def test_captions_in_a_language_belong_to_the_record_or_are_missing() -> None:
         rows = table.sample_in_languages(wanted, language, np.random.default_rng(0))
         has = np.array([name in captions for captions in captions_of])[wanted]
         assert (rows[~has] == -1).all()
+        assert (table.has_language(wanted, language) == has).all()
         assert (table.record_ids[rows[has]] == wanted[has]).all()
         assert (table.language_ids[rows[has]] == language[has]).all()
         drawn, counts = np.unique(rows[has], return_counts=True)

@@ -158,11 +158,22 @@ class CaptionTable:
         self, records: Indices, languages: Indices, generator: np.random.Generator
     ) -> Indices:
         """Draw one caption per record in the given language index; -1 where it has none."""
+        group, found = self._find_groups(records, languages)
+        rows = self._groups.start[group] + generator.integers(self._groups.size[group])
+        return np.where(found, rows, -1)
+
+    def has_language(self, records: Indices, languages: Indices) -> NDArray[np.bool_]:
+        """Return whether each record has captions in the given language index."""
+        return self._find_groups(records, languages)[1]
+
+    def _find_groups(
+        self, records: Indices, languages: Indices
+    ) -> tuple[Indices, NDArray[np.bool_]]:
+        """Return the group of each record's captions in a language, and whether there is one."""
         groups = self._groups
         key = records * len(self.language_codes) + languages
         group = np.minimum(np.searchsorted(groups.key, key), len(groups.key) - 1)
-        rows = groups.start[group] + generator.integers(groups.size[group])
-        return np.where(groups.key[group] == key, rows, -1)
+        return group, groups.key[group] == key
 
     @property
     def languages_per_record(self) -> Indices:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from safetensors.torch import load_file
 from helpers.small_mmp import small_model
 from polyglance.batches.inputs import pack_captions
 from polyglance.config import load
+from polyglance.data.captions import CaptionTable
 from polyglance.encoders.model_folder import ModelFolder
 from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.encoders.reader import Reader
@@ -28,9 +30,15 @@ from polyglance.recipes import open_recipe
 from polyglance.recipes.compact_reader import train as reader_train
 from polyglance.recipes.compact_reader.config import ReaderRecipe
 from polyglance.recipes.compact_reader.data import load_data
-from polyglance.recipes.compact_reader.evaluation import dual_scores
-from polyglance.recipes.compact_reader.tasks import listwise_loss, mine_hard_negatives
+from polyglance.recipes.compact_reader.evaluation import ReaderEvaluation, dual_scores
+from polyglance.recipes.compact_reader.tasks import (
+    DistilledAnswers,
+    DistilledScores,
+    listwise_loss,
+    mine_hard_negatives,
+)
 from polyglance.recipes.plan.compact_reader import build_reader_run
+from polyglance.recipes.vqa.questions import answer_targets
 from polyglance.records import Record, write_manifest
 
 COLOURS = {"red": (250, 0, 0), "green": (0, 250, 0), "blue": (0, 0, 250), "white": (250,) * 3}
@@ -98,6 +106,7 @@ def settings(dual: Path, steps: int = 3) -> dict[str, Any]:
         "max_text_tokens": 20,
         "stored_views": 2,
         "itm_only_steps": 2,
+        "seeds": 2,
         "captions": [{"manifest": "colours/train.jsonl"}],
         "questions": [
             {"manifest": "colours/questions-train.jsonl"},
@@ -137,10 +146,11 @@ def test_the_report_has_both_readers_and_both_tasks(
     assert json.loads((run / "report.json").read_bytes()) == report
     assert 12 < report["images"] < 24  # the others are held out
     assert report["answers"] == {"en": 4, "vi": 4}
-    for stage in ("trained", "compressed"):
-        assert set(report[stage]) == {"validation", "test", "questions"}
-        assert set(report[stage]["test"]) == {"dual", "dual_tta", "reranked"}
-        assert set(report[stage]["questions"]) >= {"en", "vi"}
+    assert set(report["trained"]) == {"seed0", "seed1"}
+    for figures in (*report["trained"].values(), report["compressed"]):
+        assert set(figures) - {"itm_only", "training"} == {"validation", "test", "questions"}
+        assert set(figures["test"]) == {"dual", "dual_tta", "reranked"}
+        assert set(figures["questions"]) >= {"en", "vi"}
 
 
 def test_the_export_answers_and_scores_as_torch_does(
@@ -244,7 +254,7 @@ def test_a_reader_is_exported_only_with_its_dual_encoder(
 def test_it_learns_to_answer_and_to_match(recipe: ReaderRecipe, data: Path, tmp_path: Path) -> None:
     plain = settings(Path(recipe.dual_encoder), steps=150)
     plain |= {"dropout": 0, "drop_cells": 0, "min_crop_area": 0.9}
-    plain |= {"itm_only_steps": 0}
+    plain |= {"itm_only_steps": 0, "seeds": 1}
     plain["image_layers"] = False  # the dual encoder's are random here, and know one size
     plain["image_size"] = None
     plain["answering"] |= {"weight": 1, "head_dropout": 0}
@@ -253,8 +263,8 @@ def test_it_learns_to_answer_and_to_match(recipe: ReaderRecipe, data: Path, tmp_
     plain["retrieval"] |= {"batch": 12, "hard_negative_pool": 0}
     plain["compression"] = {"steps": 25, "warmup": 0}
     report = reader_train.train(load(ReaderRecipe, plain), data, tmp_path / "run")
-    for stage in ("trained", "compressed"):
-        scores = report[stage]["questions"]
+    for figures in (report["trained"]["seed0"], report["compressed"]):
+        scores = figures["questions"]
         assert [scores[code]["model"]["score"] for code in ("en", "vi")] == [100, 100]
     reader = Reader.open(tmp_path / "run" / "model")
     pictures = [data / "colours" / "images" / f"val-{number}.png" for number in range(24, 28)]
@@ -348,6 +358,108 @@ def test_the_listwise_loss_compares_each_list_by_itself() -> None:
             total = sum(np.exp([row[0], *others]))
             expected.append(-np.log(np.exp(row[0]) / total))
     assert listwise_loss(scores, 2).item() == pytest.approx(np.mean(expected))
+
+
+def test_a_compressed_reader_learns_the_mean_of_its_teachers(
+    recipe: ReaderRecipe, data: Path
+) -> None:
+    loaded = load_data(recipe, data, "cpu")
+    targets = answer_targets(loaded.answers, loaded.questions.questions)
+    models = []
+    for seed in range(3):
+        seeded = replace(recipe, loop=replace(recipe.loop, seed=seed))
+        models.append(reader_train.build_model(seeded, loaded, "cpu").eval())
+        torch.nn.init.normal_(models[-1].cross_encoder.match.weight, std=1.0)
+    student, *teachers = models
+    answers, retrieval = reader_train.build_tasks(recipe, student, loaded, targets, None)
+    questions = answers.sample(np.random.default_rng(0))
+    pairs = retrieval.sample(np.random.default_rng(0))
+    regions, seen = questions.regions.load(), pairs.regions.load()
+    with torch.no_grad():
+        learned = {
+            **DistilledAnswers(answers, teachers).losses(questions),
+            **DistilledScores(retrieval, teachers).losses(pairs),
+        }
+        said = [teacher(questions.text, regions).sigmoid() for teacher in teachers]
+        logits = student(questions.text, regions)
+        scores = [
+            model.cross_encoder.score(pairs.text, model.cross_encoder.embed_regions(seen))
+            for model in models
+        ]
+    expected, rows = 0.0, len(logits)
+    for row, answer in np.ndindex(tuple(logits.shape)):
+        target = float(said[0][row, answer] + said[1][row, answer]) / 2
+        chance = logits[row, answer].sigmoid()
+        expected -= float(target * chance.log() + (1 - target) * (1 - chance).log()) / rows
+    assert learned["answers"].item() == pytest.approx(expected, rel=1e-4)
+    own, first, second = (part.tolist() for part in scores)
+    errors = [(a - (b + c) / 2) ** 2 for a, b, c in zip(own, first, second, strict=True)]
+    assert learned["scores"].item() == pytest.approx(np.mean(errors), rel=1e-4)
+    assert np.mean(errors) > 1e-3
+
+
+def test_the_copy_begins_as_the_best_reader_and_learns_from_all(
+    recipe: ReaderRecipe, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    validated = iter([1.0, 3.0, 2.0])
+
+    def report(evaluation: ReaderEvaluation, model: VQAModel) -> dict[str, Any]:
+        return {"validation": {"dual_weight": 1.0, "score": next(validated)}}
+
+    class TaughtError(Exception):
+        pass
+
+    def compress(recipe: ReaderRecipe, teachers: list[VQAModel], *others: Any) -> None:
+        raise TaughtError([teacher.cross_encoder.match.weight.sum().item() for teacher in teachers])
+
+    monkeypatch.setattr(ReaderEvaluation, "report", report)
+    monkeypatch.setattr(reader_train, "compress", compress)
+    short = replace(recipe, seeds=3, itm_only_steps=0, loop=replace(recipe.loop, steps=1))
+    with pytest.raises(TaughtError) as taught:
+        reader_train.train(short, data, tmp_path / "run")
+    loaded = load_data(short, data, "cpu")
+    begun = []
+    for seed in range(3):
+        seeded = replace(short, loop=replace(short.loop, seed=seed))
+        begun.append(reader_train.build_model(seeded, loaded, "cpu").cross_encoder.match.weight)
+    expected = [begun[seed].sum().item() for seed in (1, 2, 0)]
+    np.testing.assert_allclose(taught.value.args[0], expected, atol=0.05)  # one step later
+    assert np.ptp(expected) > 0.2
+
+
+def test_questions_may_be_asked_more_often(recipe: ReaderRecipe, data: Path) -> None:
+    once = load_data(recipe, data, "cpu").questions
+    first, second = recipe.questions
+    often = load_data(replace(recipe, questions=(replace(first, repeat=3), second)), data, "cpu")
+    counts = Counter(id(question) for question in often.questions.questions)
+    assert len(counts) == len(once.questions)
+    assert set(counts.values()) == {1, 3}
+    assert len(often.questions.table) == sum(counts.values())
+
+
+def test_negative_captions_are_of_any_hard_image_that_has_the_language(
+    recipe: ReaderRecipe, data: Path
+) -> None:
+    loaded = load_data(recipe, data, "cpu")
+    records = [
+        Record(captions={"en": (f"dog {n}",), **({"de": (f"Hund {n}",)} if n % 4 == 0 else {})})
+        for n in range(len(loaded.regions))
+    ]
+    captions = CaptionTable.build(records, loaded.dual.tokenizer, max_tokens=20)
+    pool = np.array([[1, 2, 3, 4 * (image % 3 + 1)] for image in range(len(records))])
+    targets = answer_targets(loaded.answers, loaded.questions.questions)
+    model = reader_train.build_model(recipe, loaded, "cpu")
+    sparse = replace(loaded, captions=captions)
+    task = reader_train.build_tasks(recipe, model, sparse, targets, pool)[1]
+    task.warmup_steps, task.batch = 0, 200
+    texts, _ = task.sample_pairs(np.random.default_rng(0))
+    german = captions.language_ids[texts[:, 0]] == captions.language_codes.index("de")
+    negatives = texts[german][:, 1 + task.negatives :]
+    own = captions.record_ids[texts[german][:, 0]]
+    expected = np.repeat(pool[own, 3][:, None], task.negatives, axis=1)
+    np.testing.assert_array_equal(captions.record_ids[negatives], expected)
+    english = captions.record_ids[texts[~german][:, 1 + task.negatives :]]
+    assert set(english.ravel().tolist()) == {1, 2, 3, 4, 8, 12}
 
 
 def test_missing_data_fails_before_training(recipe: ReaderRecipe, tmp_path: Path) -> None:

@@ -25,14 +25,16 @@ class ReaderCorpus:
     """Languages of captions to take; None for all."""
     max_images: int | None = None
     """Take the first so many images; None for all."""
+    repeat: int = 1
+    """Ask its questions so many times as often as those of other manifests."""
 
     def __post_init__(self) -> None:
-        validate_fields(self, lambda value: value >= 1, "1 or more", "max_images")
+        validate_fields(self, lambda value: value >= 1, "1 or more", "max_images", "repeat")
 
 
 @dataclass(frozen=True)
 class ReaderCompression:
-    """How long the reader with 4-bit weights is distilled from the trained one."""
+    """How long the reader with 4-bit weights is distilled from the trained ones."""
 
     steps: int = 400
     learning_rate: float = 1e-4
@@ -140,13 +142,16 @@ class ReaderRecipe:
     itm_only_steps: int = 0
     """Steps of matching alone that come first, as `polyglance.recipes.stages` explains: beside
     other tasks, matching is slow to leave chance."""
+    seeds: int = 1
+    """Train so many readers, with the loop's seed and those that follow. The one that is compressed
+    learns the mean of what they say (Hinton et al. 2015), which is better than any of them."""
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(learning_rate=1e-4, betas=(0.9, 0.98))
     )
     compression: ReaderCompression = field(default_factory=ReaderCompression)
 
     def __post_init__(self) -> None:
-        validate_fields(self, lambda value: value >= 1, "1 or more", "layers")
+        validate_fields(self, lambda value: value >= 1, "1 or more", "layers", "seeds")
         validate_fields(self, lambda value: value >= 3, "3 or more", "max_text_tokens")
         validate_fields(self, lambda value: value >= 32, "32 or more", "image_size")
         validate_fields(

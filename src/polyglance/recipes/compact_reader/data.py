@@ -114,7 +114,7 @@ def load_data(recipe: ReaderRecipe, data: Path, device: str) -> ReaderData:
             if path.name in unseen:
                 continue
             target = held if hash_share(path.name) < share else by_image
-            target.setdefault(path, []).extend(record.questions)
+            target.setdefault(path, []).extend(record.questions * corpus.repeat)
     # The same image may lie in another folder too.
     unseen |= {path.name for path in held}
     for corpus in recipe.captions:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -35,6 +37,18 @@ class ListwiseRetrievalTask(RetrievalTask):
         scores = self.model.rank_scores(encode_pairs(self.model, batch)).view(batch.matched.shape)
         return {"retrieval": listwise_loss(scores.float(), self.negatives)}
 
+    def sample_hard_captions(
+        self, pool: Indices, picked: Indices, languages: Indices, generator: np.random.Generator
+    ) -> Indices:
+        """Return a caption of any hard image that has one in the language; -1 where none has.
+
+        In many corpora few images have captions in a given language.
+        """
+        table, shuffled = self.corpus.captions.table, generator.permuted(pool, axis=1)
+        has = table.has_language(shuffled, languages[:, None])
+        images = shuffled[np.arange(len(pool)), has.argmax(axis=1)]
+        return table.sample_in_languages(images, languages, generator)
+
 
 def listwise_loss(scores: Tensor, negatives: int) -> Tensor:
     """Return the cross-entropy of the matching pair among images and among captions.
@@ -51,45 +65,49 @@ def listwise_loss(scores: Tensor, negatives: int) -> Tensor:
 
 
 class DistilledAnswers:
-    """The answers' logits of a compressed reader, learned from the original's."""
+    """The answers of a compressed reader, learned from the mean of some trained ones."""
 
-    def __init__(self, task: VQATask, teacher: VQAModel) -> None:
+    def __init__(self, task: VQATask, teachers: Sequence[VQAModel]) -> None:
         """``task`` is the student's own, whose batches are used."""
-        self.task, self.teacher = task, teacher
+        self.task, self.teachers = task, teachers
 
     def sample(self, generator: np.random.Generator) -> QuestionBatch:
         """Sample questions."""
         return self.task.sample(generator)
 
     def losses(self, batch: QuestionBatch) -> dict[str, Tensor]:
-        """Return the cross-entropy with the teacher's probabilities."""
-        batch = batch.to(next(self.teacher.parameters()).device)
+        """Return the cross-entropy with the teachers' mean probabilities."""
+        batch = batch.to(next(self.task.model.parameters()).device)
         regions = batch.regions.load()
         with torch.no_grad():
-            targets = self.teacher(batch.text, regions).float().sigmoid()
+            said = [teacher(batch.text, regions).float().sigmoid() for teacher in self.teachers]
         logits = self.task.model(batch.text, regions)
-        return {"answers": vqa_loss(logits, targets, "binary")}
+        return {"answers": vqa_loss(logits, torch.stack(said).mean(0), "binary")}
 
 
 class DistilledScores:
-    """The scores of a compressed reader, learned from the original's."""
+    """The scores of a compressed reader, learned from the mean of some trained ones."""
 
-    def __init__(self, task: ListwiseRetrievalTask, teacher: VQAModel) -> None:
+    def __init__(self, task: ListwiseRetrievalTask, teachers: Sequence[VQAModel]) -> None:
         """``task`` is the student's own, whose batches are used."""
-        self.task, self.teacher = task, teacher.cross_encoder
+        self.task, self.teachers = task, [teacher.cross_encoder for teacher in teachers]
 
     def sample(self, generator: np.random.Generator) -> PairBatch:
         """Sample pairs with their negatives."""
         return self.task.sample(generator)
 
     def losses(self, batch: PairBatch) -> dict[str, Tensor]:
-        """Return the mean squared difference from the teacher's scores."""
-        batch = batch.to(self.teacher.word_bias.device)
-        regions, student = batch.regions.load(), self.task.model
+        """Return the mean squared difference from the teachers' mean scores."""
+        student = self.task.model
+        batch = batch.to(student.word_bias.device)
+        regions = batch.regions.load()
         with torch.no_grad():
-            expected = self.teacher.score(batch.text, self.teacher.embed_regions(regions))
+            given = [
+                teacher.score(batch.text, teacher.embed_regions(regions)).float()
+                for teacher in self.teachers
+            ]
         scores = student.score(batch.text, student.embed_regions(regions))
-        return {"scores": F.mse_loss(scores.float(), expected.float())}
+        return {"scores": F.mse_loss(scores.float(), torch.stack(given).mean(0))}
 
 
 @torch.no_grad()

@@ -67,8 +67,8 @@ def train(recipe: ReaderRecipe, data: Path, run: Path, *, device: str = "cpu") -
         device: A device of torch.
 
     Returns:
-        The report, which is also in ``report.json``: of the trained reader, and ``compressed`` of
-        the one in ``RUN/compact``.
+        The report, which is also in ``report.json``: ``trained`` of the reader of each seed, and
+        ``compressed`` of the one in ``RUN/compact``.
     """
     torch.set_float32_matmul_precision("high")
     if missing := recipe.missing_files(data):
@@ -76,8 +76,6 @@ def train(recipe: ReaderRecipe, data: Path, run: Path, *, device: str = "cpu") -
     save_recipe(recipe, "compact_reader", run)
     loaded = load_data(recipe, data, device)
     targets = answer_targets(loaded.answers, loaded.questions.questions)
-    model = build_model(recipe, loaded, device)
-    initialise_answers(model, loaded, targets)
     hard = None
     if pool := recipe.retrieval.hard_negative_pool:
         hard = mine_hard_negatives(
@@ -88,45 +86,80 @@ def train(recipe: ReaderRecipe, data: Path, run: Path, *, device: str = "cpu") -
             gallery=recipe.retrieval.hard_negative_gallery,
         )
     evaluation = ReaderEvaluation(loaded, recipe.retrieval.candidates)
-    answers, retrieval = build_tasks(recipe, model, loaded, targets, hard)
-    first: dict[str, Any] = {}
-    if steps := recipe.itm_only_steps:
-        loop = replace(recipe.loop, steps=steps, schedule="constant", validate_every=0)
-        groups = parameter_groups(model, recipe.head_lr_multiplier)
-        itm_only = Stage("itm_only", Mixture({"itm": retrieval}), loop, groups)
-        first[itm_only.name] = itm_only.run(model, run / itm_only.name)
-    weights = recipe.answering.weight, recipe.retrieval.weight
-    tasks = MultiTask([("vqa", answers, weights[0]), ("itm", retrieval, weights[1])])
-    stage = Stage(
-        "training",
-        Mixture({"reader": tasks}),
-        recipe.loop,
-        parameter_groups(model, recipe.head_lr_multiplier),
-        validate=lambda: evaluation.validate(model),
-    )
     report: dict[str, Any] = {
         "images": len(loaded.regions),
         "captions": len(loaded.captions),
-        "questions": len(loaded.questions.questions),
+        "questions": len({id(question) for question in loaded.questions.questions}),
         "answers": {code: len(texts) for code, texts in loaded.answers.by_language.items()},
-        **first,
-        stage.name: stage.run(model, run / stage.name),
+        "trained": {},
     }
-    report["trained"] = evaluation.report(model)
-    write_report(report, run)
-    model.fold_answer_embeddings()
-    small = compress(recipe, model, loaded, targets, hard, evaluation, run / "compressed")
+    readers: dict[str, VQAModel] = {}
+    for seed in range(recipe.loop.seed, recipe.loop.seed + recipe.seeds):
+        seeded = replace(recipe, loop=replace(recipe.loop, seed=seed))
+        model = build_model(seeded, loaded, device)
+        initialise_answers(model, loaded, targets)
+        stages = train_reader(seeded, model, loaded, targets, hard, evaluation, run)
+        report["trained"][f"seed{seed}"] = {**stages, **evaluation.report(model)}
+        write_report(report, run)
+        readers[f"seed{seed}"] = model
+    for model in readers.values():
+        model.fold_answer_embeddings()
+    best_first = sorted(readers, key=lambda name: -report["trained"][name]["validation"]["score"])
+    teachers = [readers[name] for name in best_first]
+    small = compress(recipe, teachers, loaded, targets, hard, evaluation, run / "compressed")
     report["compressed"] = evaluation.report(small)
     if rank() == 0:  # before the tests, which take longest
         save_compact(recipe, small, loaded, report["compressed"], run / COMPACT)
     write_report(report, run)
-    for name, one in (("compressed", small), ("trained", model)):
-        report[name] |= evaluation.test(one, report[name]["validation"]["dual_weight"])
+    tested = [(report["trained"][name], reader) for name, reader in readers.items()]
+    for figures, one in [(report["compressed"], small), *tested]:
+        figures |= evaluation.test(one, figures["validation"]["dual_weight"])
         write_report(report, run)
     if rank() == 0:
         save_compact(recipe, small, loaded, report["compressed"], run / COMPACT)  # with figures
         _export(run)
     return report
+
+
+def train_reader(
+    recipe: ReaderRecipe,
+    model: VQAModel,
+    data: ReaderData,
+    targets: AnswerTargets,
+    hard_negatives: Indices | None,
+    evaluation: ReaderEvaluation,
+    run: Path,
+) -> dict[str, Any]:
+    """Train one reader in place; return what the report says of its stages.
+
+    Args:
+        recipe: The settings.
+        model: The reader as it begins.
+        data: The corpora.
+        targets: Of the training questions.
+        hard_negatives: As for `build_tasks`.
+        evaluation: Chooses the checkpoint.
+        run: The run folder.
+    """
+    answers, retrieval = build_tasks(recipe, model, data, targets, hard_negatives)
+    stages: list[Stage] = []
+    if steps := recipe.itm_only_steps:
+        loop = replace(recipe.loop, steps=steps, schedule="constant", validate_every=0)
+        groups = parameter_groups(model, recipe.head_lr_multiplier)
+        stages.append(Stage("itm_only", Mixture({"itm": retrieval}), loop, groups))
+    weights = recipe.answering.weight, recipe.retrieval.weight
+    tasks = MultiTask([("vqa", answers, weights[0]), ("itm", retrieval, weights[1])])
+    stages.append(
+        Stage(
+            "training",
+            Mixture({"reader": tasks}),
+            recipe.loop,
+            parameter_groups(model, recipe.head_lr_multiplier),
+            validate=lambda: evaluation.validate(model),
+        )
+    )
+    seed = f"seed{recipe.loop.seed}"
+    return {stage.name: stage.run(model, run / f"{seed}-{stage.name}") for stage in stages}
 
 
 def build_model(recipe: ReaderRecipe, data: ReaderData, device: str) -> VQAModel:
@@ -233,37 +266,38 @@ def parameter_groups(model: VQAModel, head_lr_multiplier: float) -> list[dict[st
 
 def compress(
     recipe: ReaderRecipe,
-    teacher: VQAModel,
+    teachers: Sequence[VQAModel],
     data: ReaderData,
     targets: AnswerTargets,
     hard_negatives: Indices | None,
     evaluation: ReaderEvaluation,
     folder: Path,
 ) -> VQAModel:
-    """Return a copy of a reader with 4-bit weights, distilled from it.
+    """Return a copy of a reader with 4-bit weights, distilled from it and others.
 
     Args:
         recipe: The settings.
-        teacher: The trained reader with folded answer embeddings; frozen here.
+        teachers: Trained readers with folded answer embeddings, frozen here; the first is copied.
         data: The corpora.
         targets: Of the training questions.
         hard_negatives: As for `build_tasks`.
         evaluation: Validates the copy.
         folder: Run folder of the distillation.
     """
-    words = teacher.cross_encoder.encoder.words
-    student = copy.deepcopy(teacher, {id(words): words})
-    teacher.requires_grad_(False).eval()
+    words = teachers[0].cross_encoder.encoder.words
+    student = copy.deepcopy(teachers[0], {id(words): words})
+    for teacher in teachers:
+        teacher.requires_grad_(False).eval()
     for module in student.modules():
         if isinstance(module, nn.Dropout):
-            module.p = 0.0  # the teacher's numbers are exact
+            module.p = 0.0  # the teachers' numbers are exact
     quantise_linears(student)
     answers, retrieval = build_tasks(recipe, student, data, targets, hard_negatives)
     weights = recipe.answering.weight, recipe.retrieval.weight
     tasks = MultiTask(
         [
-            ("vqa", DistilledAnswers(answers, teacher), weights[0]),
-            ("itm", DistilledScores(retrieval, teacher), weights[1]),
+            ("vqa", DistilledAnswers(answers, teachers), weights[0]),
+            ("itm", DistilledScores(retrieval, teachers), weights[1]),
         ]
     )
     config = recipe.compression

@@ -353,7 +353,7 @@ class RetrievalTask:
             share = step_of(generator) / self.warmup_steps if self.warmup_steps else 1.0
             hard = generator.random(len(repeated)) < share
             languages = table.language_ids[repeated]
-            hard_captions = table.sample_in_languages(picked, languages, generator)
+            hard_captions = self.sample_hard_captions(pool, picked, languages, generator)
             other_images = np.where(hard, picked, other_images)
             other_captions = np.where(hard & (hard_captions >= 0), hard_captions, other_captions)
         captions = np.repeat(positive[:, None], 1 + 2 * count, axis=1)
@@ -361,3 +361,16 @@ class RetrievalTask:
         images = np.repeat(own[:, None], 1 + 2 * count, axis=1)
         images[:, 1 : 1 + count] = other_images.reshape(self.batch, 2 * count)[:, :count]
         return captions, images
+
+    def sample_hard_captions(
+        self, pool: Indices, picked: Indices, languages: Indices, generator: np.random.Generator
+    ) -> Indices:
+        """Return a caption of a hard image for each pair; -1 where there is none.
+
+        Args:
+            pool: hard images of each pair, ``(pairs, k)``.
+            picked: one of them, ``(pairs,)``.
+            languages: those of the pairs' own captions.
+            generator: the source of randomness.
+        """
+        return self.corpus.captions.table.sample_in_languages(picked, languages, generator)
