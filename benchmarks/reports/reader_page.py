@@ -17,7 +17,7 @@ from benchmarks.results_io import DOCS, read_results
 from polyglance.languages import get_language
 
 PAGE = DOCS / "reader.md"
-QUALITY, SIZES, SPEED = "default_reader", "reader_sizes", "reader_speed"
+QUALITY, SPEED = "default_reader", "reader_speed"
 LANGUAGES = "reader_languages"
 WORK = {
     "load": "load",
@@ -44,7 +44,7 @@ def fill(
         {
             "languages": languages(asked),
             "re-ranking": reranking(quality),
-            "questions": questions(quality["questions"], quality["image_size"]),
+            "questions": questions(quality["questions"]),
             "speed": speeds(speed),
             "how": how(quality, speed),
         },
@@ -66,14 +66,16 @@ def reranking(quality: Mapping[str, Any]) -> str:
         f"{name} {shipped['dual'][name]:.1f} → {shipped['reranked'][name]:.1f}"
         for name in shipped["dual"]
     )
+    seeds = [seed["reranked"]["average"] for seed in quality["reranking"]["trained"]]
     note = (
-        f"As shipped, for the first English caption of each of {shipped['queries']:,} pictures,"
-        f" text to picture: {', '.join(recalls)}."
+        f"The {len(seeds)} readers that it was distilled from: {cell(spread(seeds))} re-ranked, on"
+        " average.\n\nAs shipped, for the first English caption of each of"
+        f" {shipped['queries']:,} pictures, text to picture: {', '.join(recalls)}."
     )
     return f"{pages.table(header, rows)}\n\n{note}"
 
 
-def questions(figures: Mapping[str, Any], size: int) -> str:
+def questions(figures: Mapping[str, Any]) -> str:
     """Format the score by language beside the best answer of each type of question."""
     rows = []
     for code, shipped in figures["shipped"].items():
@@ -89,7 +91,7 @@ def questions(figures: Mapping[str, Any], size: int) -> str:
             ]
         )
     header = ["", "questions", "best answer of the type", trained_by(figures["trained"])]
-    return pages.table([*header, f"compressed, at {size} pixels", "as shipped"], rows)
+    return pages.table([*header, "compressed", "as shipped"], rows)
 
 
 def languages(figures: Mapping[str, Any]) -> str:
@@ -130,12 +132,11 @@ def how(quality: Mapping[str, Any], speed: Mapping[str, Any]) -> str:
     """Say when, where and on what this was measured."""
     trained = quality["training"]
     return (
-        f"Trained for {quality['steps']:,} steps on {trained['images']:,} pictures with"
+        f"Trained for {quality['steps']:,} steps a seed on {trained['images']:,} pictures with"
         f" {trained['captions']:,} captions and {trained['questions']:,} questions; as shipped,"
         f" measured {quality['date']} on {quality['hardware']}; speed {speed['date']} on"
         f" {speed['hardware']}, {speed['threads']} threads, {speed['megabytes']:.1f} MB"
         f" ([{QUALITY}.json](../benchmarks/results/{QUALITY}.json),"
-        f" [{SIZES}.json](../benchmarks/results/{SIZES}.json),"
         f" [{SPEED}.json](../benchmarks/results/{SPEED}.json))."
     )
 

@@ -317,7 +317,9 @@ def test_a_plan_has_the_model_that_is_trained(recipe: ReaderRecipe, data: Path) 
     for image_layers in (False, True):
         changed = replace(recipe, image_layers=image_layers)
         trained = reader_train.build_model(changed, loaded, "cpu").cross_encoder
-        planned = build_reader_run(changed, 8, "cpu").model.cross_encoder
+        run = build_reader_run(changed, 8, "cpu")
+        assert [stage.loop.steps for stage in run.stages] == [2 * 3]  # of both seeds
+        planned = run.model.cross_encoder
         assert planned.config == trained.config
         shapes = [
             {k: v.shape for k, v in model.state_dict().items()} for model in (planned, trained)

@@ -144,7 +144,7 @@ class ReaderRecipe:
     other tasks, matching is slow to leave chance."""
     seeds: int = 1
     """Train so many readers, with the loop's seed and those that follow. The one that is compressed
-    learns the mean of what they say (Hinton et al. 2015), which is better than any of them."""
+    learns the mean of what they say (Hinton et al. 2015)."""
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(learning_rate=1e-4, betas=(0.9, 0.98))
     )

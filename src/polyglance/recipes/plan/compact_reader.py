@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from polyglance.encoders.model_folder import ModelFolder
@@ -57,4 +59,5 @@ def build_reader_run(recipe: ReaderRecipe, mean_tokens: int, device: str) -> Syn
         negatives=recipe.retrieval.negatives,
     )
     tasks = MultiTask([("vqa", questions, 1.0), ("itm", retrieval, 1.0)])
-    return SyntheticRun(model, [Stage("training", Mixture({"reader": tasks}), recipe.loop)])
+    loop = replace(recipe.loop, steps=recipe.seeds * recipe.loop.steps)
+    return SyntheticRun(model, [Stage("training", Mixture({"reader": tasks}), loop)])

@@ -265,7 +265,8 @@ def _prepare_reader(
         0.0,
         (
             f"texts of {tokens} sub-words and images of 50 cells, random; weights random",
-            "pairs are questions, each step's matching pairs come on top, and encoding pixels",
+            "pairs are questions, each step's matching pairs come on top, encoding pixels and"
+            " compression; steps are those of all seeds",
         ),
     )
 
