@@ -1,17 +1,20 @@
 """EfficientNet-Lite: EfficientNet (https://arxiv.org/abs/1905.11946) without squeeze-excitation.
 
-For inference only: batch norm is folded into the convolutions when the weights are read.
+Batch norm is folded into the convolutions when the weights are read, before any training.
 Padding is TensorFlow's "same", as in training, at every input size.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from polyglance.errors import DataError
@@ -41,6 +44,7 @@ class FoldedConv(SameConv):
         bias = state[f"{norm}.bias"] - state[f"{norm}.running_mean"] * scale
         weight = state[f"{conv}.weight"] * scale[:, None, None, None]
         super().__init__(weight, bias, stride, groups)
+        self.conv_name, self.norm_name = conv, norm
 
 
 class Block(nn.Module):
@@ -103,4 +107,33 @@ class EfficientNetLite(TorchBackbone):
 
     def build_network(self, config: Mapping[str, Any], state: State) -> Network:
         """See `TorchBackbone.build_network`."""
+        self.config = dict(config)
         return Network(state, config["variant"])
+
+
+def save_efficientnet(backbone: EfficientNetLite, weights: State, folder: Path) -> None:
+    """Write a network, as it was trained, to a folder that opens as a backbone.
+
+    What was folded into the convolutions stays there: batch norms become the identity with a bias.
+
+    Args:
+        backbone: The network before training, or after it.
+        weights: Its weights, by the names of ``backbone.network``.
+        folder: Where to write.
+    """
+    published: dict[str, Tensor] = {}
+    for name, module in backbone.network.named_modules():
+        if isinstance(module, FoldedConv):
+            bias, norm = weights[f"{name}.bias"], module.norm_name
+            published[f"{module.conv_name}.weight"] = weights[f"{name}.weight"]
+            published[f"{norm}.weight"] = torch.ones_like(bias)
+            published[f"{norm}.bias"] = bias
+            published[f"{norm}.running_mean"] = torch.zeros_like(bias)
+            published[f"{norm}.running_var"] = torch.full_like(bias, 1 - EPSILON)
+    for name in ("weight", "bias"):
+        published[f"_fc.{name}"] = weights[f"classifier.{name}"]
+    folder.mkdir(parents=True, exist_ok=True)
+    contiguous = {name: value.detach().cpu().contiguous() for name, value in published.items()}
+    save_file(contiguous, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.dumps({"model_type": "efficientnet-lite", **backbone.config}, indent=2)
+    (folder / "config.json").write_text(config + "\n", encoding="utf-8")

@@ -540,3 +540,44 @@ def test_a_tower_of_transformers_is_trained_along_or_frozen_and_exported(
     assert cosines(encoder.encode_pictures(files), expected).min() > 0.9999
     with pytest.raises(PolyglanceError, match="which cannot be compressed: set compression"):
         open_backbone(replace(changed, compression=CompressionConfig()), "cpu")
+
+
+def test_a_model_that_is_not_compressed_is_exported_with_its_backbone(
+    recipe: MMPPhotoRecipe, data: Path, tmp_path: Path
+) -> None:
+    changed = replace(
+        recipe,
+        image_corpora=(ImageCorpus("colours/train.jsonl", batch=6),),
+        text_corpora=(),
+        compression=None,
+        loop=LoopConfig(steps=2, learning_rate=1e-2, grad_clip=1.0),
+    )
+    run = tmp_path / "run"
+    report = train(changed, data, run)
+    assert "compressed" not in report
+    size = changed.image_size
+    before, after = (
+        open_image_backbone_by_name(str(folder), size=size)
+        for folder in (tagged(Path(recipe.image_backbone), tmp_path), run / "model/image_backbone")
+    )
+    assert not torch.allclose(before.network.stem.bias, after.network.stem.bias)
+    description = export_run(run, tmp_path / "exported", name="larger")
+    assert description.figures["test"] == report["test"]
+    assert description.languages == ("de", "en")
+    encoder = open_model(tmp_path / "exported", threads=1)
+    trained = load_mmp(run / "model")
+    files = [data / "colours" / f"{number}.png" for number in (0, 5, 26)]
+    pixels = np.stack([read_square(file, size).pixels for file in files])
+    mean, std = (tuple(part.tolist()) for part in (after.mean, after.std))
+    trained.model.image_backbone = after.network
+    expected = torch_pictures(trained.model, pixels, ImagePreprocessing(size, mean, std))
+    assert cosines(encoder.encode_pictures(files), expected).min() > 0.9999
+
+
+def tagged(backbone: Path, folder: Path) -> Path:
+    """Return a copy of a backbone's folder whose config says what it is."""
+    copy = folder / "tagged"
+    shutil.copytree(backbone, copy)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({"model_type": "efficientnet-lite", **config}))
+    return copy

@@ -40,12 +40,12 @@ from polyglance.training.distributed import full_tensor, rank
 from polyglance.training.loop import train_loop
 from polyglance.training.mixture import Mixture, MultiTask, Task, TurnTask
 from polyglance.vision.backbone import is_transformers_folder
-from polyglance.vision.efficientnet import EfficientNetLite
+from polyglance.vision.efficientnet import EfficientNetLite, save_efficientnet
 from polyglance.vision.torch_backbone import TorchBackbone
 from polyglance.vision.transformers_backbone import TransformersBackbone, save_tower
 
 MODEL_FOLDER = "model"
-"""Folder of a run with its trained model and the tower of transformers that was trained along."""
+"""Folder of a run with its trained model, not compressed, and the image backbone of it."""
 
 
 def train(recipe: MMPPhotoRecipe, data: Path, run: Path, *, device: str = "cpu") -> dict[str, Any]:
@@ -94,9 +94,9 @@ def train(recipe: MMPPhotoRecipe, data: Path, run: Path, *, device: str = "cpu")
     if photos.test is not None:
         report["test"] = all_recalls(model, photos.test)
     write_report(report, run)
-    if isinstance(backbone, TransformersBackbone):
-        save_with_tower(model, backbone, recipe, photos, run / MODEL_FOLDER)
-    if recipe.compression is not None:
+    if recipe.compression is None:
+        save_with_backbone(model, backbone, recipe, photos, languages, run / MODEL_FOLDER)
+    else:
         report["compressed"] = _compress(
             recipe, recipe.compression, model, photos, backbone, run, languages
         )
@@ -214,30 +214,36 @@ def _classifier(backbone: TorchBackbone) -> nn.Linear:
     return classifier
 
 
-def save_with_tower(
+def save_with_backbone(
     model: MMP,
-    backbone: TransformersBackbone,
+    backbone: TorchBackbone,
     recipe: MMPPhotoRecipe,
     data: PhotoData,
+    languages: set[str],
     folder: Path,
 ) -> None:
-    """Write the trained model with its tower, which can be exported.
+    """Write the trained model with its image backbone, which can be exported.
 
     Args:
         model: The trained model.
-        backbone: Its tower, trained along.
+        backbone: Its image backbone, trained along.
         recipe: The settings.
         data: The corpora.
+        languages: Of all captions that it learned from.
         folder: Where to write.
     """
-    tensors = {
-        name: full_tensor(value)
-        for name, value in distinct_tensors(model).items()
-        if not name.startswith(f"{BACKBONE_MODULE}.")
+    own = f"{BACKBONE_MODULE}."
+    tensors = {name: full_tensor(value) for name, value in distinct_tensors(model).items()}
+    network = {
+        name.removeprefix(own): tensors.pop(name) for name in [*tensors] if name.startswith(own)
     }
     if rank() > 0:
         return
-    save_tower(backbone, folder / BACKBONE_MODULE)
+    if isinstance(backbone, TransformersBackbone):
+        save_tower(backbone, folder / BACKBONE_MODULE)
+    else:
+        assert isinstance(backbone, EfficientNetLite)
+        save_efficientnet(backbone, network, folder / BACKBONE_MODULE)
     zeros = np.zeros((1, recipe.image_size, recipe.image_size, 3), np.uint8)
     grid = backbone.feature_map(zeros).shape[1]
     made_by = {
@@ -253,7 +259,7 @@ def save_with_tower(
         features=TrainedFeatures((made_by,), pictures=True, max_tokens=grid * grid + 1,
                                  prepend_global=True),
         max_text_tokens=recipe.max_text_tokens,
-        languages=data.languages,
+        languages=sorted(languages),
     )  # fmt: skip
 
 
