@@ -24,6 +24,7 @@ def test_what_reading_adds_is_counted_from_the_larger_look() -> None:
     quality = {
         "image_size": 256,
         "reranking": {
+            "trained": [{"reranked": {"average": 60.0}}, {"reranked": {"average": 62.0}}],
             "compressed": {
                 "dual": {"en": 60.0, "average": 60.0},
                 "dual_tta": {"en": 60.5, "average": 60.5},
@@ -34,11 +35,12 @@ def test_what_reading_adds_is_counted_from_the_larger_look() -> None:
     }
     text = reader_page.reranking(quality)
     assert "| English | 60.0 | 60.5 | 62.0 | +1.5 |" in text
+    assert "The 2 readers that it was distilled from: 61.0 ± 1.4 re-ranked" in text
     assert "R@1 40.0 → 50.0" in text
 
 
 def test_seeds_are_shown_with_their_spread() -> None:
     shipped = {"questions": 10, "best_answer_of_type": 30.0, "score": 48.0}
     figures = {"shipped": {"en": shipped}, "trained": [{"en": 61.0}, {"en": 63.0}]}
-    text = reader_page.questions(figures | {"compressed": {"en": 61.5}}, 256)
+    text = reader_page.questions(figures | {"compressed": {"en": 61.5}})
     assert "| English | 10 | 30.0 | 62.0 ± 1.4 | 61.5 | 48.0 |" in text
