@@ -12,6 +12,7 @@ Writes results/photo_transfer.json, which benchmarks.reports.default_model_page 
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 from benchmarks.results_io import RESULTS, write_results
 from polyglance.recipes import open_recipe
 from polyglance.recipes.mmp.config import MMPPhotoRecipe
+from polyglance.recipes.mmp.train_photos import MODEL_FOLDER
 
 STEPS, BATCH = 300, 256
 SETTINGS = {
@@ -109,9 +111,11 @@ def train_variants(
     short = (f"loop.steps={STEPS}", "loop.save_every=0", "loop.validate_every=0")
     for number, (name, variant) in enumerate(variants.items()):
         recipe = open_recipe("polyglance-small", [*short, *changes, *options.changes])
+        run = options.runs / str(number)
         report = replace(recipe, settings=variant(recipe.settings)).train(
-            options.data, options.runs / str(number), device=options.device
+            options.data, run, device=options.device
         )
+        shutil.rmtree(run / MODEL_FOLDER, ignore_errors=True)  # half a gigabyte; figures are kept
         yield name, report
 
 

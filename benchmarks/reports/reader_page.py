@@ -68,8 +68,8 @@ def reranking(quality: Mapping[str, Any]) -> str:
     )
     seeds = [seed["reranked"]["average"] for seed in quality["reranking"]["trained"]]
     note = (
-        f"The {len(seeds)} readers that it was distilled from: {cell(spread(seeds))} re-ranked, on"
-        " average.\n\nAs shipped, for the first English caption of each of"
+        f"Before compression, {trained_by(seeds).partition(', ')[2]}: {cell(spread(seeds))}"
+        " re-ranked, on average.\n\nAs shipped, for the first English caption of each of"
         f" {shipped['queries']:,} pictures, text to picture: {', '.join(recalls)}."
     )
     return f"{pages.table(header, rows)}\n\n{note}"

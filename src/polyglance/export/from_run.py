@@ -25,7 +25,7 @@ COMPACT_FORMAT = 1
 COMPACT, WORDS = "compact", "words"
 """Folders of a run with a compressed model of sub-words, and with a model of words."""
 TRAINED = "model"
-"""Folder of a run with a model on features."""
+"""Folder of a run with a model on features, or one that is not compressed."""
 _FIGURES = ("test_time_parameters", "validation", "test")
 """Entries of a SMALR run's report that the exported folder records."""
 
@@ -40,10 +40,10 @@ def export_run(
 ) -> ModelDescription:
     """Export the model of a run, with the results of the run's evaluation.
 
-    This is the compressed MMP model in ``RUN/compact``, the MMP model on features in
-    ``RUN/model``, the SMALR model in ``RUN/words``, or a reader in ``RUN/compact`` with the model
-    that it belongs to, whose name and version it keeps. A run of UC2 or M3P is exported by
-    `polyglance.cross_encoders.model_folder`.
+    This is the compressed MMP model in ``RUN/compact``, the MMP model on features, or one that is
+    not compressed, in ``RUN/model``, the SMALR model in ``RUN/words``, or a reader in
+    ``RUN/compact`` with the model that it belongs to, whose name and version it keeps. A run of UC2
+    or M3P is exported by `polyglance.cross_encoders.model_folder`.
 
     Args:
         run: The run's folder.
@@ -150,9 +150,8 @@ def _export_compact(
         figures = parse_json((run / "report.json").read_bytes())["compressed"]
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise DataError(
-            f"{run} holds no model that can be exported ({error_reason(error)}): give a run of a"
-            " recipe with a section `compression`, such as polyglance-small, or of MMP on features,"
-            " SMALR, UC2 or M3P"
+            f"{run} holds no model that can be exported ({error_reason(error)}): give a finished"
+            " run of a photo model, such as polyglance-small, of MMP on features, SMALR, UC2 or M3P"
         ) from error
     if max_length is None:  # a small text encoder may have fewer positions
         max_length = min(MAX_LENGTH, config.encoder.max_tokens)

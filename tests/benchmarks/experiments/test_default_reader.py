@@ -35,7 +35,7 @@ def test_what_reading_adds_is_counted_from_the_larger_look() -> None:
     }
     text = reader_page.reranking(quality)
     assert "| English | 60.0 | 60.5 | 62.0 | +1.5 |" in text
-    assert "The 2 readers that it was distilled from: 61.0 ± 1.4 re-ranked" in text
+    assert "Before compression, 2 seeds: 61.0 ± 1.4 re-ranked" in text
     assert "R@1 40.0 → 50.0" in text
 
 

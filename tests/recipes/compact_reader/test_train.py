@@ -28,7 +28,7 @@ from polyglance.export.from_run import export_run
 from polyglance.models.vqa import VQAModel
 from polyglance.recipes import open_recipe
 from polyglance.recipes.compact_reader import train as reader_train
-from polyglance.recipes.compact_reader.config import ReaderRecipe
+from polyglance.recipes.compact_reader.config import ReaderCompression, ReaderRecipe
 from polyglance.recipes.compact_reader.data import load_data
 from polyglance.recipes.compact_reader.evaluation import ReaderEvaluation, dual_scores
 from polyglance.recipes.compact_reader.tasks import (
@@ -146,9 +146,13 @@ def test_the_report_has_both_readers_and_both_tasks(
     assert json.loads((run / "report.json").read_bytes()) == report
     assert 12 < report["images"] < 24  # the others are held out
     assert report["answers"] == {"en": 4, "vi": 4}
-    assert set(report["trained"]) == {"seed0", "seed1"}
+    measured = {"validation", "test", "questions"}
+    assert [one["seed"] for one in report["trained"].values()] == [0, 1]
+    for figures in report["trained"].values():
+        assert set(figures) == {"seed", "itm_only", "training", *measured}
+        assert figures["training"]["steps"] == 3
+    assert set(report["compressed"]) == measured
     for figures in (*report["trained"].values(), report["compressed"]):
-        assert set(figures) - {"itm_only", "training"} == {"validation", "test", "questions"}
         assert set(figures["test"]) == {"dual", "dual_tta", "reranked"}
         assert set(figures["questions"]) >= {"en", "vi"}
 
@@ -263,7 +267,7 @@ def test_it_learns_to_answer_and_to_match(recipe: ReaderRecipe, data: Path, tmp_
     plain["retrieval"] |= {"batch": 12, "hard_negative_pool": 0}
     plain["compression"] = {"steps": 25, "warmup": 0}
     report = reader_train.train(load(ReaderRecipe, plain), data, tmp_path / "run")
-    for figures in (report["trained"]["seed0"], report["compressed"]):
+    for figures in (report["trained"]["reader0"], report["compressed"]):
         scores = figures["questions"]
         assert [scores[code]["model"]["score"] for code in ("en", "vi")] == [100, 100]
     reader = Reader.open(tmp_path / "run" / "model")
@@ -400,33 +404,63 @@ def test_a_compressed_reader_learns_the_mean_of_its_teachers(
     assert np.mean(errors) > 1e-3
 
 
-def test_the_copy_begins_as_the_best_reader_and_learns_from_all(
+def test_the_copy_begins_as_its_first_teacher(
+    recipe: ReaderRecipe, data: Path, tmp_path: Path
+) -> None:
+    loaded = load_data(recipe, data, "cpu")
+    targets = answer_targets(loaded.answers, loaded.questions.questions)
+    teachers = []
+    for seed in (0, 1):
+        seeded = replace(recipe, loop=replace(recipe.loop, seed=seed))
+        teachers.append(reader_train.build_model(seeded, loaded, "cpu"))
+        teachers[-1].fold_answer_embeddings()
+    still = replace(recipe, compression=ReaderCompression(1, learning_rate=1e-9, warmup=0))
+    evaluation = ReaderEvaluation(loaded, 4)
+    copy = reader_train.compress(still, teachers, loaded, targets, None, evaluation, tmp_path)
+    one = loaded.questions.table
+    text, regions = pack_captions(one, np.arange(8)), loaded.regions.take(one.record_ids[:8])[0]
+    with torch.no_grad():
+        own, first, second = (model.eval()(text, regions) for model in (copy, *teachers))
+    assert (own - first).abs().mean() < 0.5 * (own - second).abs().mean()
+
+
+def test_the_readers_teach_best_first_and_are_trained_once(
     recipe: ReaderRecipe, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    validated = iter([1.0, 3.0, 2.0])
+    validated = iter([1.0, 3.0, 2.0] * 2)
 
     def report(evaluation: ReaderEvaluation, model: VQAModel) -> dict[str, Any]:
         return {"validation": {"dual_weight": 1.0, "score": next(validated)}}
 
-    class TaughtError(Exception):
+    class StopError(Exception):
         pass
 
     def compress(recipe: ReaderRecipe, teachers: list[VQAModel], *others: Any) -> None:
-        raise TaughtError([teacher.cross_encoder.match.weight.sum().item() for teacher in teachers])
+        raise StopError([teacher.cross_encoder.match.weight.sum().item() for teacher in teachers])
 
     monkeypatch.setattr(ReaderEvaluation, "report", report)
     monkeypatch.setattr(reader_train, "compress", compress)
     short = replace(recipe, seeds=3, itm_only_steps=0, loop=replace(recipe.loop, steps=1))
-    with pytest.raises(TaughtError) as taught:
-        reader_train.train(short, data, tmp_path / "run")
+    run = tmp_path / "run"
+    with pytest.raises(StopError) as stopped:
+        reader_train.train(short, data, run)
     loaded = load_data(short, data, "cpu")
     begun = []
     for seed in range(3):
         seeded = replace(short, loop=replace(short.loop, seed=seed))
         begun.append(reader_train.build_model(seeded, loaded, "cpu").cross_encoder.match.weight)
     expected = [begun[seed].sum().item() for seed in (1, 2, 0)]
-    np.testing.assert_allclose(taught.value.args[0], expected, atol=0.05)  # one step later
+    np.testing.assert_allclose(stopped.value.args[0], expected, atol=0.05)  # one step later
     assert np.ptp(expected) > 0.2
+    # Run again, it finds the readers that were trained.
+    logs = [run / f"reader{number}-training" / "log.jsonl" for number in range(3)]
+    before = [log.read_bytes() for log in logs]
+    with pytest.raises(StopError) as again:
+        reader_train.train(short, data, run)
+    assert again.value.args == stopped.value.args
+    assert [log.read_bytes() for log in logs] == before
+    with pytest.raises(PolyglanceError, match="seed"):
+        reader_train.train(replace(short, loop=replace(short.loop, seed=5)), data, run)
 
 
 def test_questions_may_be_asked_more_often(recipe: ReaderRecipe, data: Path) -> None:
@@ -437,6 +471,8 @@ def test_questions_may_be_asked_more_often(recipe: ReaderRecipe, data: Path) -> 
     assert len(counts) == len(once.questions)
     assert set(counts.values()) == {1, 3}
     assert len(often.questions.table) == sum(counts.values())
+    with pytest.raises(PolyglanceError, match="repeat is for the manifests in questions alone"):
+        replace(recipe, captions=(replace(recipe.captions[0], repeat=2),))
 
 
 def test_negative_captions_are_of_any_hard_image_that_has_the_language(

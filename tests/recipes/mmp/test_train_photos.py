@@ -29,12 +29,13 @@ from polyglance.encoders.model_folder import ImagePreprocessing, ModelFolder
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.retrieval import evaluate_retrieval
 from polyglance.export.from_run import export_run
-from polyglance.models.mmp import MMPObjective
+from polyglance.models.mmp import MMP, MMPObjective
 from polyglance.models.mmp_folder import load_mmp
 from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.pretrained import save_encoder
 from polyglance.recipes import open_recipe
 from polyglance.recipes.image_sources import PixelStreaming
+from polyglance.recipes.mmp import train_photos
 from polyglance.recipes.mmp.compression import token_frequency
 from polyglance.recipes.mmp.config import (
     ClassNameConfig,
@@ -53,6 +54,7 @@ from polyglance.training.loop import LoopConfig
 from polyglance.training.mixture import step_generator
 from polyglance.vision.backbone import open_backbone as open_image_backbone_by_name
 from polyglance.vision.decoding import DecodePool
+from polyglance.vision.efficientnet import EfficientNetLite
 from polyglance.vision.pictures import read_square
 
 SHADES = {"none": 0, "some": 120, "much": 250}
@@ -207,13 +209,13 @@ def test_finished_run_is_evaluated_again_without_training(
         train(replace(recipe, max_text_tokens=8), data, out)
 
 
-def test_without_compression_nothing_is_exported(
+def test_without_compression_nothing_is_compressed(
     recipe: MMPPhotoRecipe, data: Path, tmp_path: Path
 ) -> None:
     short = replace(recipe.loop, steps=1, warmup=0)
     report = train(replace(recipe, compression=None, test=None, loop=short), data, tmp_path)
     assert report.keys() == {"validation", "best_step", "seconds"}
-    assert not any((tmp_path / name).exists() for name in ("compact", "compressed", "model"))
+    assert not any((tmp_path / name).exists() for name in ("compact", "compressed"))
 
 
 def test_token_frequency_puts_special_tokens_first(recipe: MMPPhotoRecipe) -> None:
@@ -390,13 +392,16 @@ def test_small_tasks_take_turns_if_the_recipe_says_so(recipe: MMPPhotoRecipe, da
 def test_training_continues_from_an_exported_model(
     recipe: MMPPhotoRecipe, data: Path, finished: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
-    folder = finished[0] / "model"
+    folder = shutil.copytree(finished[0] / "model", tmp_path / "model")
+    description = json.loads((folder / "model.json").read_bytes())
+    (folder / "model.json").write_text(json.dumps(description | {"languages": ["de", "en", "sw"]}))
     loop = replace(recipe.loop, steps=1, learning_rate=1e-9, warmup=0, validate_every=1)
     further = replace(recipe, loop=loop, initialise_from=str(folder), compression=None)
     report = train(further, data, tmp_path / "run")
     small = finished[1]["compressed"]["validation"]
     # The exported model itself, before it has learned anything more.
     assert report["validation"]["score"] == pytest.approx(small["score"], abs=6)
+    assert load_mmp(tmp_path / "run" / "model").languages == ("de", "en", "sw")
     with pytest.raises(PolyglanceError, match=r"another shape .*initialise_from to null"):
         train(replace(further, pooling_layers=2), data, tmp_path / "other")
     other = replace(further, initialise_from="polyglance-small")  # of another width throughout
@@ -543,8 +548,16 @@ def test_a_tower_of_transformers_is_trained_along_or_frozen_and_exported(
 
 
 def test_a_model_that_is_not_compressed_is_exported_with_its_backbone(
-    recipe: MMPPhotoRecipe, data: Path, tmp_path: Path
+    recipe: MMPPhotoRecipe, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    saved = list[MMP]()
+    save = train_photos.save_with_backbone
+
+    def save_and_keep(model: MMP, *others: Any) -> None:
+        saved.append(model)
+        save(model, *others)
+
+    monkeypatch.setattr(train_photos, "save_with_backbone", save_and_keep)
     changed = replace(
         recipe,
         image_corpora=(ImageCorpus("colours/train.jsonl", batch=6),),
@@ -557,27 +570,19 @@ def test_a_model_that_is_not_compressed_is_exported_with_its_backbone(
     assert "compressed" not in report
     size = changed.image_size
     before, after = (
-        open_image_backbone_by_name(str(folder), size=size)
-        for folder in (tagged(Path(recipe.image_backbone), tmp_path), run / "model/image_backbone")
+        EfficientNetLite(folder, "lite", size)
+        for folder in (Path(recipe.image_backbone), run / "model/image_backbone")
     )
     assert not torch.allclose(before.network.stem.bias, after.network.stem.bias)
+    network = saved[0].get_submodule("image_backbone").state_dict()
+    for name, value in after.network.state_dict().items():
+        torch.testing.assert_close(value, network[name])
     description = export_run(run, tmp_path / "exported", name="larger")
     assert description.figures["test"] == report["test"]
     assert description.languages == ("de", "en")
     encoder = open_model(tmp_path / "exported", threads=1)
-    trained = load_mmp(run / "model")
     files = [data / "colours" / f"{number}.png" for number in (0, 5, 26)]
     pixels = np.stack([read_square(file, size).pixels for file in files])
     mean, std = (tuple(part.tolist()) for part in (after.mean, after.std))
-    trained.model.image_backbone = after.network
-    expected = torch_pictures(trained.model, pixels, ImagePreprocessing(size, mean, std))
+    expected = torch_pictures(saved[0].eval(), pixels, ImagePreprocessing(size, mean, std))
     assert cosines(encoder.encode_pictures(files), expected).min() > 0.9999
-
-
-def tagged(backbone: Path, folder: Path) -> Path:
-    """Return a copy of a backbone's folder whose config says what it is."""
-    copy = folder / "tagged"
-    shutil.copytree(backbone, copy)
-    config = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps({"model_type": "efficientnet-lite", **config}))
-    return copy

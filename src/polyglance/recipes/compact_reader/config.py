@@ -26,7 +26,8 @@ class ReaderCorpus:
     max_images: int | None = None
     """Take the first so many images; None for all."""
     repeat: int = 1
-    """Ask its questions so many times as often as those of other manifests."""
+    """Take each of its questions so many times: in training, among the held-out ones, and in the
+    scores that make an answer a class. Of questions only."""
 
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 1, "1 or more", "max_images", "repeat")
@@ -143,8 +144,8 @@ class ReaderRecipe:
     """Steps of matching alone that come first, as `polyglance.recipes.stages` explains: beside
     other tasks, matching is slow to leave chance."""
     seeds: int = 1
-    """Train so many readers, with the loop's seed and those that follow. The one that is compressed
-    learns the mean of what they say (Hinton et al. 2015)."""
+    """Train so many readers, with the loop's seed and those that follow. The compressed one learns
+    the mean of their scores and of their answers' probabilities (Hinton et al. 2015)."""
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(learning_rate=1e-4, betas=(0.9, 0.98))
     )
@@ -164,6 +165,9 @@ class ReaderRecipe:
         )
         shares = ("dropout", "drop_cells")
         validate_fields(self, lambda value: 0 <= value < 1, "a share below 1", *shares)
+        others = (*self.captions, self.validation, self.test, *self.question_tests)
+        if any(corpus is not None and corpus.repeat > 1 for corpus in others):
+            raise PolyglanceError("repeat is for the manifests in questions alone: leave it out")
         if not self.captions or not self.questions:
             raise PolyglanceError(
                 "a reader learns from captions and questions: name manifests of both"

@@ -80,9 +80,9 @@ class DistilledAnswers:
         batch = batch.to(next(self.task.model.parameters()).device)
         regions = batch.regions.load()
         with torch.no_grad():
-            said = [teacher(batch.text, regions).float().sigmoid() for teacher in self.teachers]
-        logits = self.task.model(batch.text, regions)
-        return {"answers": vqa_loss(logits, torch.stack(said).mean(0), "binary")}
+            logits = [teacher(batch.text, regions).float() for teacher in self.teachers]
+            probabilities = torch.stack(logits).sigmoid().mean(0)
+        return {"answers": vqa_loss(self.task.model(batch.text, regions), probabilities, "binary")}
 
 
 class DistilledScores:
@@ -102,12 +102,12 @@ class DistilledScores:
         batch = batch.to(student.word_bias.device)
         regions = batch.regions.load()
         with torch.no_grad():
-            given = [
+            expected = [
                 teacher.score(batch.text, teacher.embed_regions(regions)).float()
                 for teacher in self.teachers
             ]
         scores = student.score(batch.text, student.embed_regions(regions))
-        return {"scores": F.mse_loss(scores.float(), torch.stack(given).mean(0))}
+        return {"scores": F.mse_loss(scores.float(), torch.stack(expected).mean(0))}
 
 
 @torch.no_grad()

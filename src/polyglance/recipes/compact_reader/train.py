@@ -94,14 +94,15 @@ def train(recipe: ReaderRecipe, data: Path, run: Path, *, device: str = "cpu") -
         "trained": {},
     }
     readers: dict[str, VQAModel] = {}
-    for seed in range(recipe.loop.seed, recipe.loop.seed + recipe.seeds):
+    for number in range(recipe.seeds):
+        seed, name = recipe.loop.seed + number, f"reader{number}"
         seeded = replace(recipe, loop=replace(recipe.loop, seed=seed))
         model = build_model(seeded, loaded, device)
         initialise_answers(model, loaded, targets)
-        stages = train_reader(seeded, model, loaded, targets, hard, evaluation, run)
-        report["trained"][f"seed{seed}"] = {**stages, **evaluation.report(model)}
+        stages = train_reader(seeded, model, loaded, targets, hard, evaluation, run / name)
+        report["trained"][name] = {"seed": seed, **stages, **evaluation.report(model)}
         write_report(report, run)
-        readers[f"seed{seed}"] = model
+        readers[name] = model
     for model in readers.values():
         model.fold_answer_embeddings()
     best_first = sorted(readers, key=lambda name: -report["trained"][name]["validation"]["score"])
@@ -128,7 +129,7 @@ def train_reader(
     targets: AnswerTargets,
     hard_negatives: Indices | None,
     evaluation: ReaderEvaluation,
-    run: Path,
+    folder: Path,
 ) -> dict[str, Any]:
     """Train one reader in place; return what the report says of its stages.
 
@@ -139,7 +140,7 @@ def train_reader(
         targets: Of the training questions.
         hard_negatives: As for `build_tasks`.
         evaluation: Chooses the checkpoint.
-        run: The run folder.
+        folder: A stage's folder is called like it, a hyphen and the stage's name.
     """
     answers, retrieval = build_tasks(recipe, model, data, targets, hard_negatives)
     stages: list[Stage] = []
@@ -158,8 +159,10 @@ def train_reader(
             validate=lambda: evaluation.validate(model),
         )
     )
-    seed = f"seed{recipe.loop.seed}"
-    return {stage.name: stage.run(model, run / f"{seed}-{stage.name}") for stage in stages}
+    return {
+        stage.name: stage.run(model, folder.with_name(f"{folder.name}-{stage.name}"))
+        for stage in stages
+    }
 
 
 def build_model(recipe: ReaderRecipe, data: ReaderData, device: str) -> VQAModel:
