@@ -214,7 +214,9 @@ def test_a_run_without_a_compressed_model_is_refused(
     (compressed_run / name).unlink()
     if content is not None:
         (compressed_run / name).write_text(content)
-    with pytest.raises(DataError, match=r"no model that can be exported .*a section `compression`"):
+    with pytest.raises(
+        DataError, match=r"no model that can be exported .*a finished run of a photo model"
+    ):
         export_run(compressed_run, tmp_path / "model", name="x")
     assert not (tmp_path / "model").exists()
 
