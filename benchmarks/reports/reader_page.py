@@ -68,7 +68,7 @@ def reranking(quality: Mapping[str, Any]) -> str:
     )
     seeds = [seed["reranked"]["average"] for seed in quality["reranking"]["trained"]]
     note = (
-        f"Before compression, {trained_by(seeds).partition(', ')[2]}: {cell(spread(seeds))}"
+        f"Before compression, {name_seeds(seeds)}: {cell(spread(seeds))}"
         " re-ranked, on average.\n\nAs shipped, for the first English caption of each of"
         f" {shipped['queries']:,} pictures, text to picture: {', '.join(recalls)}."
     )
@@ -90,7 +90,12 @@ def questions(figures: Mapping[str, Any]) -> str:
                 f"{shipped['score']:.1f}",
             ]
         )
-    header = ["", "questions", "best answer of the type", trained_by(figures["trained"])]
+    header = [
+        "",
+        "questions",
+        "best answer of the type",
+        f"trained, {name_seeds(figures['trained'])}",
+    ]
     return pages.table([*header, "compressed", "as shipped"], rows)
 
 
@@ -113,9 +118,9 @@ def languages(figures: Mapping[str, Any]) -> str:
     )
 
 
-def trained_by(seeds: Sequence[Any]) -> str:
-    """Head the column of trained readers."""
-    return "trained, seed 0" if len(seeds) == 1 else f"trained, {len(seeds)} seeds"
+def name_seeds(seeds: Sequence[Any]) -> str:
+    """Name the seeds that figures are of."""
+    return "seed 0" if len(seeds) == 1 else f"{len(seeds)} seeds"
 
 
 def speeds(speed: Mapping[str, Any]) -> str:

@@ -577,7 +577,8 @@ def test_a_model_that_is_not_compressed_is_exported_with_its_backbone(
     network = saved[0].get_submodule("image_backbone").state_dict()
     for name, value in after.network.state_dict().items():
         torch.testing.assert_close(value, network[name])
-    description = export_run(run, tmp_path / "exported", name="larger")
+    description = export_run(run, tmp_path / "exported", name="larger", max_length=64)
+    assert changed.max_text_tokens < description.max_length == 64
     assert description.figures["test"] == report["test"]
     assert description.languages == ("de", "en")
     encoder = open_model(tmp_path / "exported", threads=1)

@@ -89,6 +89,7 @@ def train(recipe: ReaderRecipe, data: Path, run: Path, *, device: str = "cpu") -
     report: dict[str, Any] = {
         "images": len(loaded.regions),
         "captions": len(loaded.captions),
+        # Repeated questions count once.
         "questions": len({id(question) for question in loaded.questions.questions}),
         "answers": {code: len(texts) for code, texts in loaded.answers.by_language.items()},
         "trained": {},
