@@ -146,11 +146,7 @@ def sample_tatoeba(source: Path, folder: Path) -> None:
 
 def join_translations(out: Path) -> None:
     """Write COCO's captions with their translations; captions by people come first."""
-    translated: dict[str | None, dict[str, tuple[str, ...]]] = defaultdict(dict)
-    for path in sorted((out / "translated").glob("??.jsonl")):
-        for record in read_manifest(path):
-            if path.stem in record.captions:
-                translated[record.image][path.stem] = record.captions[path.stem]
+    translated = read_translations(out / "translated")
 
     def joined() -> Iterator[Record]:
         for record in read_manifest(out / "coco" / "natural.jsonl"):
@@ -158,6 +154,16 @@ def join_translations(out: Path) -> None:
             yield replace(record, captions={**more, **record.captions})
 
     write_manifest(out / "coco" / "train-all.jsonl", joined())
+
+
+def read_translations(folder: Path) -> dict[str | None, dict[str, tuple[str, ...]]]:
+    """Return the translations of each picture's captions by language, from ``LANGUAGE.jsonl``."""
+    translated: dict[str | None, dict[str, tuple[str, ...]]] = defaultdict(dict)
+    for path in sorted(folder.glob("??.jsonl")):
+        for record in read_manifest(path):
+            if path.stem in record.captions:
+                translated[record.image][path.stem] = record.captions[path.stem]
+    return translated
 
 
 def join_parallel_captions(out: Path) -> None:
