@@ -2,9 +2,9 @@
 
     python -m benchmarks.reports.default_model_page
 
-Reads results/default_model.json, latency.json, person_bias.json and photo_transfer.json, and the
-log and report of the training run in docs/polyglance-small. Fills docs/default-model.md and the
-model's README.md, draws docs/images/training.svg.
+Reads results/default_model.json, latency.json, left_out_languages.json, person_bias.json and
+photo_transfer.json, and the log and report of the training run in docs/polyglance-small. Fills
+docs/default-model.md and the model's README.md, draws docs/images/training.svg.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks.reports import pages
 from benchmarks.results_io import DOCS, ROOT, read_results
+from polyglance.evaluation.statistics import Comparison
 from polyglance.languages import get_language
 from polyglance.reproduce.plots import line_plot
 
@@ -43,6 +44,7 @@ def main() -> None:
             "compression": compression(report),
             "transfer": transfer_table(transfer),
             "transfer to coco": transfer_coco(transfer),
+            "left out": left_out_table(read_results("left_out_languages")),
         },
     )
     PLOT.write_text(training_plot(RUN / "log.jsonl"), encoding="utf-8")
@@ -165,6 +167,35 @@ def transfer_coco(transfer: Mapping[str, Any]) -> str:
         header = ["trained on", *(key.partition(".")[2] for key in coco)]
         rows.append([name, *(f"{value:.1f}" for value in coco.values())])
     return pages.table(header, rows)
+
+
+def left_out_table(measured: Mapping[str, Any]) -> str:
+    """Format mR in languages with captions and without, and how far each run is above the last."""
+    runs, comparisons = measured["runs"], measured["comparisons"]
+    codes = [*next(iter(runs.values()))["held_out"]]
+    header = ["Dutch, Persian and Vietnamese captions", *codes, "flickr8k/val"]
+    rows = [
+        [
+            name,
+            *(f"{report['held_out'][code]:.1f}" for code in codes),
+            f"{report['validation']['average']:.1f}",
+        ]
+        for name, report in runs.items()
+    ]
+    rows += [
+        [name, *(str(Comparison(**by_code[code])) for code in codes), ""]
+        for name, by_code in comparisons.items()
+    ]
+    translated = " and ".join(
+        f"{count:,} pictures in {get_language(code).english_name}"
+        for code, count in measured["translated"].items()
+    )
+    return (
+        f"{pages.table(header, rows)}\n\n*translated*: {translated}. mR among 500 held-out"
+        f" pictures of each language after {measured['steps']} steps of {measured['batch']}"
+        " pictures of MSCOCO, one run each; intervals and p-values over pictures."
+        f" {measured['hardware']}, {measured['date']}."
+    )
 
 
 def _from_least_to_most(settings: Mapping[str, Any]) -> dict[str, Any]:
