@@ -44,7 +44,8 @@ def measure(run: Callable[[], object], repeats: int) -> dict[str, float]:
 def load(folder: Path, threads: int) -> Reader:
     """Open all that a question needs."""
     reader = Reader.open(folder, threads)
-    reader.ask(np.zeros((8, 8, 3), np.uint8), "a")
+    reader.score("a", reader.encode_images([np.zeros((8, 8, 3), np.uint8)]))
+    reader.detect_language("a")
     return reader
 
 

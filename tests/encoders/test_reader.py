@@ -20,6 +20,7 @@ from helpers.small_reader import ANSWERS, GRID, SmallReader, small_reader
 from polyglance.encoders.model_folder import PICTURE, READER, READER_CONFIG, ModelFolder
 from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.encoders.reader import Reader
+from polyglance.encoders.reader_pictures import LOOKS
 from polyglance.encoders.sessions import normalise_pixels, picture_pixels
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.nn.packed_pairs import PackedRows, Regions, Text, encode_first
@@ -90,7 +91,18 @@ def test_it_computes_what_torch_does(
     scores = reader.score(QUESTION, reader.encode_images(pictures))
     np.testing.assert_allclose(scores, match.numpy(), atol=2 * ROUNDING)
     answers = reader.ask(pictures[1], QUESTION, language="en", k=72)
-    probabilities = logits[1].sigmoid()
+    width, height = pictures[1].size
+    looks = [
+        pictures[1].crop(
+            (round(x0 * width), round(y0 * height), round(x1 * width), round(y1 * height))
+        )
+        for x0, y0, x1, y1 in LOOKS
+    ]
+    by_look = in_torch(small, QUESTION, looks)[1].sigmoid()
+    torch.testing.assert_close(by_look[0], logits[1].sigmoid())  # the first is of the whole
+    assert by_look.std(0).max() > 4 * ROUNDING
+    probabilities = torch.tensor([*LOOKS.values()]) @ by_look
+    assert sum(LOOKS.values()) == 1
     by_text = {answer.text: answer.probability for answer in answers}
     for text, expected in zip(ANSWERS["en"], probabilities.tolist(), strict=False):
         assert by_text[text] == pytest.approx(expected, abs=2 * ROUNDING)

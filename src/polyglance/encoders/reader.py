@@ -32,7 +32,7 @@ from polyglance.encoders.model_folder import (
 from polyglance.encoders.occlusion import choose_windows, spread_credit
 from polyglance.encoders.protocol import PicklableEncoder, Picture, Vectors
 from polyglance.encoders.reader_files import read_reader_config, unusable
-from polyglance.encoders.reader_pictures import EncodedPicture, PictureCells
+from polyglance.encoders.reader_pictures import LOOKS, EncodedPicture, PictureCells
 from polyglance.encoders.sessions import (
     open_session,
     run_session,
@@ -77,6 +77,8 @@ class Reader(PicklableEncoder):
                 f" {REINSTALL_HINT}"
             )
         self.vocabulary = AnswerVocabulary(self.config.answers)
+        self.looks = LOOKS
+        """Parts of a picture that a question is asked about, with the weights of the answers."""
 
     @classmethod
     def open(cls, name_or_folder: str | Path | None = None, threads: int | None = None) -> Reader:
@@ -157,7 +159,7 @@ class Reader(PicklableEncoder):
     def ask(
         self, image: Picture, question: str, *, language: str | None = None, k: int = 3
     ) -> Sequence[Answer]:
-        """Answer a question about a picture.
+        """Answer a question about a picture, by several looks at it.
 
         Args:
             image: The picture.
@@ -170,11 +172,9 @@ class Reader(PicklableEncoder):
         """
         if not question.strip():
             raise PolyglanceError("the question is empty: ask one in " + ", ".join(self.languages))
-        words = self._word_rows(self._tokenizer.encode(question, self.max_text_tokens))
-        cells = self._pictures.cells(image)
-        logits = self._read(words, cells[None])[1][0]
         code = self.detect_language(question) if language is None else _normalise(language)
-        return self.vocabulary.best(self._probabilities(logits), code, k)
+        ids = self._tokenizer.encode(question, self.max_text_tokens)
+        return self.vocabulary.best(self._answer_probabilities(image, ids), code, k)
 
     def detect_language(self, question: str) -> str | None:
         """Return the language of a question among those of the answers; None if unknown."""
@@ -222,9 +222,8 @@ class Reader(PicklableEncoder):
         windows = choose_windows(self.config.grid, len(hidden))
         match, answers = self._occlude(encoding.ids, hidden, cells, windows)
         if len(hidden) == 1:
-            answer = self.vocabulary.best(
-                self._probabilities(answers[0, 0]), self.detect_language(sentence), 1
-            )[0]
+            probabilities = self._answer_probabilities(image, encoding.ids)
+            answer = self.vocabulary.best(probabilities, self.detect_language(sentence), 1)[0]
             names = [f"→ {answer.text}"]
             logits = answers[:, :, self.vocabulary.class_ids[answer.language, answer.text]]
             credit = logits[:, :1] - logits[:, 1:]
@@ -310,11 +309,16 @@ class Reader(PicklableEncoder):
     def _is_truncated(self, text: str, ids: Sequence[int]) -> bool:
         return len(self._tokenizer.encode(text, self.max_text_tokens + 1)) > len(ids)
 
-    def _probabilities(self, logits: Floats) -> Floats:
+    def _answer_probabilities(self, image: Picture, ids: Sequence[int]) -> Floats:
+        """Return the probability of each answer, (answers,), averaged over looks at a picture."""
+        cells = self._pictures.looks(image, self.looks, self._num_threads or available_cores())
+        logits = self._read(self._word_rows(ids), cells)[1]
         if self.config.loss == "binary":
-            return np.asarray(1 / (1 + np.exp(-logits)), np.float32)
-        shifted = np.exp(logits - logits.max())
-        return np.asarray(shifted / shifted.sum(), np.float32)
+            probabilities = 1 / (1 + np.exp(-logits))
+        else:
+            shifted = np.exp(logits - logits.max(1, keepdims=True))
+            probabilities = shifted / shifted.sum(1, keepdims=True)
+        return np.asarray([*self.looks.values()] @ probabilities, np.float32)
 
     @property
     def _num_threads(self) -> int | None:

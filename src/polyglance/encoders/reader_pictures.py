@@ -2,31 +2,44 @@
 
 A reader may read pictures at a larger size than the dual encoder indexes them. The dual encoder's
 vector at that size then comes with the cells, and its cosine, averaged with that of the vector in a
-library, is a better one (test-time augmentation): re-ranking uses it.
+library, is a better one (test-time augmentation): re-ranking uses it. A question is asked about
+several parts of a picture, which show small things larger, and its answers are averaged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.encoders.image_sessions import open_image_session
+from polyglance.encoders.inputs import picture_from_memory
 from polyglance.encoders.model_folder import PICTURE, REINSTALL_HINT, STANDARD_NAMES, ModelFolder
 from polyglance.encoders.protocol import Picture
 from polyglance.encoders.reader_files import ReaderConfig, unusable
 from polyglance.encoders.sessions import normalise_pixels, picture_pixels, run_session
 from polyglance.encoders.subgraph import add_output, cut_graph, input_of_weight
 from polyglance.errors import DataError
-from polyglance.vision.pictures import decoding_side
+from polyglance.vision.pictures import Box, decoding_side, read_picture
 
 _FIRST_CELLS = "visual_input.weight"
 """The layer of the dual encoder that takes the cells."""
+
+LOOKS: Mapping[Box, float] = {
+    (0.0, 0.0, 1.0, 1.0): 0.5,
+    (0.0, 0.0, 0.75, 0.75): 0.125, (0.25, 0.0, 1.0, 0.75): 0.125,
+    (0.0, 0.25, 0.75, 1.0): 0.125, (0.25, 0.25, 1.0, 1.0): 0.125,
+}  # fmt: skip
+"""Parts of a picture that a question is asked about, the whole first, and the weights of the
+answers. None is mirrored, because left would be right."""
+_LARGEST = 4 / 3
+"""How much larger the smallest part shows things."""
 
 Floats = NDArray[np.float32]
 
@@ -68,6 +81,23 @@ class PictureCells:
     def cells(self, picture: Picture) -> Floats:
         """Return the cells of one picture."""
         return self._run(picture)[0]
+
+    def looks(self, picture: Picture, boxes: Iterable[Box], threads: int) -> Floats:
+        """Return the cells of some parts of a picture, (parts, 1 + cells, width)."""
+        side = round(decoding_side(self.settings.size) * _LARGEST)
+        if isinstance(picture, str | Path):
+            opened = read_picture(picture, min_side=side)
+        else:
+            opened = picture_from_memory(picture, min_side=side)
+        width, height = opened.size
+        parts = [
+            opened.crop(
+                (round(x0 * width), round(y0 * height), round(x1 * width), round(y1 * height))
+            )
+            for x0, y0, x1, y1 in boxes
+        ]
+        with ThreadPoolExecutor(threads, thread_name_prefix="looks") as pool:
+            return np.stack(list(pool.map(self.cells, parts)))
 
     def _run(self, picture: Picture) -> tuple[Floats, Floats | None]:
         pixels, path = picture_pixels(picture, self.settings)[None], self.folder.path / PICTURE
