@@ -4,11 +4,10 @@
 
 RUN is the run of the recipe polyglance-reader that was exported. As shipped, with ONNX Runtime and
 rounded inputs, it answers the test questions of DATA/vqa, by several looks at a picture and by
-one, and re-ranks the hits of the first
-English caption of each picture of DATA/flickr8k/test.jsonl. The best answer of each type of
-question is learned from DATA/vqa's training questions, which those of the test resemble most.
-Takes about eight minutes. Writes results/default_reader.json, which
-benchmarks.reports.reader_page shows.
+one, and re-ranks the hits of the first English caption of each picture of
+DATA/flickr8k/test.jsonl. The best answer of each type of question is learned from DATA/vqa's
+training questions, which those of the test resemble most. Takes about 20 minutes. Writes
+results/default_reader.json, which benchmarks.reports.reader_page shows.
 """
 
 from __future__ import annotations

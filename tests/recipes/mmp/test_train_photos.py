@@ -29,13 +29,14 @@ from polyglance.encoders.model_folder import ImagePreprocessing, ModelFolder
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.retrieval import evaluate_retrieval
 from polyglance.export.from_run import export_run
+from polyglance.export.to_torch import load_torch
 from polyglance.models.mmp import MMP, MMPObjective
 from polyglance.models.mmp_folder import load_mmp
 from polyglance.nn.encoder import Encoder, EncoderConfig
 from polyglance.nn.pretrained import save_encoder
 from polyglance.recipes import open_recipe
 from polyglance.recipes.image_sources import PixelStreaming
-from polyglance.recipes.mmp import train_photos
+from polyglance.recipes.mmp import initialise, train_photos
 from polyglance.recipes.mmp.compression import token_frequency
 from polyglance.recipes.mmp.config import (
     ClassNameConfig,
@@ -407,6 +408,43 @@ def test_training_continues_from_an_exported_model(
     other = replace(further, initialise_from="polyglance-small")  # of another width throughout
     with pytest.raises(PolyglanceError, match="another shape"):
         train(other, data, tmp_path / "wider")
+
+
+def test_training_begins_with_the_mean_of_several_models(
+    recipe: MMPPhotoRecipe,
+    data: Path,
+    finished: tuple[Path, dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder, other = finished[0] / "model", tmp_path / "other"
+    shutil.copytree(folder, other)
+
+    def load(path: Path) -> torch.nn.Module:
+        model = load_torch(path)
+        if path == other:  # a model with all weights three times as large
+            for value in model.state_dict().values():
+                value.mul_(3)
+        return model
+
+    monkeypatch.setattr(initialise, "load_torch", load)
+    begun: list[dict[str, torch.Tensor]] = []
+
+    def begin(model: torch.nn.Module, *_: object, **__: object) -> None:
+        begun.append({name: value.clone() for name, value in model.state_dict().items()})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train_photos, "train_loop", begin)
+    further = replace(recipe, initialise_from=str(folder), compression=None)
+    for average_with in ((), (str(other),)):
+        with pytest.raises(KeyboardInterrupt):
+            train(replace(further, average_with=average_with), data, tmp_path / "run")
+    alone, averaged = begun
+    words = "encoder.words.weight"
+    assert alone[words].abs().max() > 0
+    torch.testing.assert_close(averaged[words], 2 * alone[words])
+    with pytest.raises(PolyglanceError, match="adds models to that of initialise_from"):
+        replace(recipe, initialise_from=None, average_with=(str(folder),))
 
 
 def test_class_names_need_as_many_classes(recipe: MMPPhotoRecipe, data: Path) -> None:

@@ -265,6 +265,9 @@ class MMPPhotoRecipe:
     initialise_from: str | None = None
     """A compressed model of the same architecture, by name or folder, to continue from; None for
     the pretrained encoder and backbone alone."""
+    average_with: tuple[str, ...] = ()
+    """Further models like it: training begins with the mean of all their weights ("model soups",
+    https://arxiv.org/abs/2203.05482), which works for models that continue the same one."""
     min_crop_area: float = 0.5
     early_image_size: int | None = None
     """Pixels per side of images in the first steps, which are the faster for it; None for
@@ -289,3 +292,7 @@ class MMPPhotoRecipe:
         sizes = ("image_size", "early_image_size", "width", "max_text_tokens")
         validate_fields(self, lambda value: value >= 1, "1 or more", *sizes)
         validate_fields(self, lambda value: 0 <= value <= 1, "a share", "early_share")
+        if self.average_with and self.initialise_from is None:
+            raise PolyglanceError(
+                "average_with adds models to that of initialise_from: name one there as well"
+            )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -89,6 +90,16 @@ def read_exported(model: MMP, name_or_folder: str) -> ExportedWeights:
     parts = "encoder, image_backbone, width and pooling"
     _require_same_shapes(own, tensors, opened.path, parts, ", or set initialise_from to null")
     return ExportedWeights(tensors, opened.description.languages)
+
+
+def read_average(model: MMP, names_or_folders: Sequence[str]) -> ExportedWeights:
+    """Read exported photo models and average their weights; see `read_exported`."""
+    read = [read_exported(model, name) for name in names_or_folders]
+    means = {
+        name: torch.stack([one.tensors[name].float() for one in read]).mean(0).to(value.dtype)
+        for name, value in read[0].tensors.items()
+    }
+    return ExportedWeights(means, tuple(sorted({code for one in read for code in one.languages})))
 
 
 def _require_same_shapes(

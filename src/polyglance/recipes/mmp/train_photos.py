@@ -31,7 +31,7 @@ from polyglance.recipes.mmp.compression import (
 from polyglance.recipes.mmp.config import BACKBONE_MODULE, CompressionConfig, MMPPhotoRecipe
 from polyglance.recipes.mmp.data import corpus_name, with_mask_id
 from polyglance.recipes.mmp.evaluation import RetrievalSplit, all_recalls, photo_scores
-from polyglance.recipes.mmp.initialise import read_exported
+from polyglance.recipes.mmp.initialise import read_average
 from polyglance.recipes.mmp.label_names import LabelNameTask
 from polyglance.recipes.mmp.photo_data import PhotoData, image_order, load_photo_data
 from polyglance.recipes.mmp.tasks import MMPTask, ParallelTextTask
@@ -66,7 +66,7 @@ def train(recipe: MMPPhotoRecipe, data: Path, run: Path, *, device: str = "cpu")
         require_compressible(model, recipe.compression)
     known = None
     if recipe.initialise_from is not None:
-        known = read_exported(model, recipe.initialise_from)
+        known = read_average(model, (recipe.initialise_from, *recipe.average_with))
     photos = load_photo_data(recipe, data, backbone, device)
     tasks = build_tasks(recipe, photos, model, backbone)
     languages = set(photos.languages)
