@@ -87,7 +87,7 @@ def questions(figures: Mapping[str, Any]) -> str:
                 f"{shipped['best_answer_of_type']:.1f}",
                 cell(spread(trained)),
                 f"{figures['compressed'][code]:.1f}",
-                f"{figures['one_look'][code]:.1f}",
+                f"{figures['whole_picture'][code]:.1f}",
                 f"{shipped['score']:.1f}",
             ]
         )
@@ -97,7 +97,7 @@ def questions(figures: Mapping[str, Any]) -> str:
         "best answer of the type",
         f"trained, {name_seeds(figures['trained'])}",
     ]
-    return pages.table([*header, "compressed", "as shipped", "five looks"], rows)
+    return pages.table([*header, "compressed", "as shipped", "five crops"], rows)
 
 
 def languages(figures: Mapping[str, Any]) -> str:

@@ -20,13 +20,14 @@ def test_shipped_model_gives_the_vectors_of_its_third_edition() -> None:
     with np.load(RECORDED, allow_pickle=False) as expected:
         assert encoder.fingerprint == expected["fingerprint"]
         paths = [FOLDER / f"{name}.webp" for name in expected["photographs"]]
-        # ONNX Runtime's kernels round differently on another architecture.
+        # ONNX Runtime's kernels round differently on another architecture: on ARM inputs of 4-bit
+        # layers to 8 bits. A cosine of 0.999 is an entry's difference of 0.0023, here six times.
         is_same = platform.machine() == expected["machine"]
         for vectors, before, tolerance in (
             (
                 encoder.encode_texts(expected["sentences"].tolist()),
                 expected["text_vectors"],
-                1e-6 if is_same else 1e-2,
+                1e-6 if is_same else 1.4e-2,
             ),
             (
                 encoder.encode_pictures(paths),

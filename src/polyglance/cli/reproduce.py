@@ -46,6 +46,13 @@ def reproduce(
         list[str] | None,
         typer.Option("--set", help="Override a setting in all runs; repeatable."),
     ] = None,
+    merge: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Train nothing: put what reproductions in this --out measured together, such as"
+            " one seed each; repeatable."
+        ),
+    ] = None,
     keep_weights: Annotated[
         bool, typer.Option("--keep-weights", help="Keep the weights of all runs.")
     ] = False,
@@ -70,6 +77,15 @@ def reproduce(
     if data_needed:
         for line in lines_of(target):
             print(line)
+        return
+    if merge:
+        if toy or data is not None or overrides or row or seeds:
+            raise PolyglanceError(
+                "--merge takes what was measured as it is: give a target, --merge and --out alone"
+            )
+        from polyglance.reproduce.merge import merge as merge_reproductions
+
+        _print_result(merge_reproductions(target, merge, out))
         return
     if toy and (data is not None or overrides):
         raise PolyglanceError("--toy brings its own data and settings: leave --data and --set out")

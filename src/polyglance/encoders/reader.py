@@ -32,7 +32,7 @@ from polyglance.encoders.model_folder import (
 from polyglance.encoders.occlusion import choose_windows, spread_credit
 from polyglance.encoders.protocol import PicklableEncoder, Picture, Vectors
 from polyglance.encoders.reader_files import read_reader_config, unusable
-from polyglance.encoders.reader_pictures import LOOKS, EncodedPicture, PictureCells
+from polyglance.encoders.reader_pictures import CROPS, EncodedPicture, PictureCells
 from polyglance.encoders.sessions import (
     open_session,
     run_session,
@@ -77,7 +77,7 @@ class Reader(PicklableEncoder):
                 f" {REINSTALL_HINT}"
             )
         self.vocabulary = AnswerVocabulary(self.config.answers)
-        self.looks = LOOKS
+        self.crops = CROPS
         """Parts of a picture that a question is asked about, with the weights of the answers."""
 
     @classmethod
@@ -159,7 +159,7 @@ class Reader(PicklableEncoder):
     def ask(
         self, image: Picture, question: str, *, language: str | None = None, k: int = 3
     ) -> Sequence[Answer]:
-        """Answer a question about a picture, by several looks at it.
+        """Answer a question about a picture, by the whole of it and its four corners.
 
         Args:
             image: The picture.
@@ -310,15 +310,15 @@ class Reader(PicklableEncoder):
         return len(self._tokenizer.encode(text, self.max_text_tokens + 1)) > len(ids)
 
     def _answer_probabilities(self, image: Picture, ids: Sequence[int]) -> Floats:
-        """Return the probability of each answer, (answers,), averaged over looks at a picture."""
-        cells = self._pictures.looks(image, self.looks, self._num_threads or available_cores())
+        """Return the probability of each answer, (answers,), averaged over crops of a picture."""
+        cells = self._pictures.crops(image, self.crops, self._num_threads or available_cores())
         logits = self._read(self._word_rows(ids), cells)[1]
         if self.config.loss == "binary":
             probabilities = 1 / (1 + np.exp(-logits))
         else:
             shifted = np.exp(logits - logits.max(1, keepdims=True))
             probabilities = shifted / shifted.sum(1, keepdims=True)
-        return np.asarray([*self.looks.values()] @ probabilities, np.float32)
+        return np.asarray([*self.crops.values()] @ probabilities, np.float32)
 
     @property
     def _num_threads(self) -> int | None:

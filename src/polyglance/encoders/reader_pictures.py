@@ -31,7 +31,7 @@ from polyglance.vision.pictures import Box, decoding_side, read_picture
 _FIRST_CELLS = "visual_input.weight"
 """The layer of the dual encoder that takes the cells."""
 
-LOOKS: Mapping[Box, float] = {
+CROPS: Mapping[Box, float] = {
     (0.0, 0.0, 1.0, 1.0): 0.5,
     (0.0, 0.0, 0.75, 0.75): 0.125, (0.25, 0.0, 1.0, 0.75): 0.125,
     (0.0, 0.25, 0.75, 1.0): 0.125, (0.25, 0.25, 1.0, 1.0): 0.125,
@@ -82,7 +82,7 @@ class PictureCells:
         """Return the cells of one picture."""
         return self._run(picture)[0]
 
-    def looks(self, picture: Picture, boxes: Iterable[Box], threads: int) -> Floats:
+    def crops(self, picture: Picture, boxes: Iterable[Box], threads: int) -> Floats:
         """Return the cells of some parts of a picture, (parts, 1 + cells, width)."""
         side = round(decoding_side(self.settings.size) * _LARGEST)
         if isinstance(picture, str | Path):
@@ -96,7 +96,7 @@ class PictureCells:
             )
             for x0, y0, x1, y1 in boxes
         ]
-        with ThreadPoolExecutor(threads, thread_name_prefix="looks") as pool:
+        with ThreadPoolExecutor(threads, thread_name_prefix="crops") as pool:
             return np.stack(list(pool.map(self.cells, parts)))
 
     def _run(self, picture: Picture) -> tuple[Floats, Floats | None]:

@@ -2,14 +2,15 @@
 
 ``queries.npz`` holds, of every run and seed, the ranks that the cells of the table are made of, as
 ``RUN|SEED|PLACE.ranks.text_to_image``: an image's share of a figure, which `image_shares` returns,
-is all that `polyglance.evaluation.statistics.compare_queries` needs. What is the same in all runs,
-such as the image of each caption, is stored once, as ``PLACE.ranks.image_ids``.
+is all that `polyglance.evaluation.statistics.compare_queries` needs. Ranks behind the last that a
+recall counts are one behind it, which makes the file small. What is the same in all runs, such as
+the image of each caption, is stored once, as ``PLACE.ranks.image_ids``.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from polyglance.evaluation.retrieval import RECALL_AT
 from polyglance.evaluation.statistics import image_scores
 from polyglance.recipes.run_folder import QUERIES
 from polyglance.reproduce.runs import Job
@@ -29,7 +31,7 @@ _TO_TEXT = ("image_to_text", "visual_to_text")
 """Directions in which an image is the query."""
 
 
-def write_queries(folders: Mapping[Job, Path], places: Iterable[str], path: Path) -> Path | None:
+def write_queries(folders: Mapping[Job, Path], places: Collection[str], path: Path) -> Path | None:
     """Write the ranks of several runs into one file.
 
     Args:
@@ -40,6 +42,8 @@ def write_queries(folders: Mapping[Job, Path], places: Iterable[str], path: Path
     Returns:
         The path; None where no run has ranks.
     """
+    metrics = [split_place(place)[2] for place in places]
+    last = max(RECALL_AT + tuple(int(m[2:]) for m in metrics if m.startswith("R@")))
     wanted = {f"{place}.{name}" for place in {split_place(p)[0] for p in places} for name in _RANKS}
     found: dict[str, Array] = {}
     layouts: dict[str, Array] = {}
@@ -48,7 +52,10 @@ def write_queries(folders: Mapping[Job, Path], places: Iterable[str], path: Path
             continue
         with np.load(folder / QUERIES) as arrays:
             for name in wanted & set(arrays.files):
-                array = _compact(arrays[name])
+                ranks = arrays[name]
+                if not name.endswith(_LAYOUT):
+                    ranks = np.minimum(ranks, last + 1)
+                array = _compact(ranks)
                 if name.endswith(_LAYOUT) and np.array_equal(
                     layouts.setdefault(name, array), array
                 ):

@@ -35,6 +35,7 @@ SIZES = (
     "trainable_parameters", "word_parameters", "test_time_parameters", "words", "latent_tokens",
     "pretraining_parameters",
 )  # fmt: skip
+DIRECTIONS = ("text_to_visual", "visual_to_text")
 DIRECTION_METRICS = ("R@1", "R@5", "R@10", "median_rank")
 
 
@@ -205,9 +206,9 @@ def mmp_setting(reports: Reports) -> dict[str, Any]:
                         metric: over_seeds([r[split][language][direction][metric] for r in reports])
                         for metric in DIRECTION_METRICS
                     }
-                    for direction in directions
+                    for direction in DIRECTIONS
                 }
-                for language, directions in reports[0][split].items()
+                for language in reports[0][split]
             }
     return figures
 

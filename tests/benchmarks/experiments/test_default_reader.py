@@ -42,6 +42,6 @@ def test_what_reading_adds_is_counted_from_the_larger_look() -> None:
 def test_seeds_are_shown_with_their_spread() -> None:
     shipped = {"questions": 10, "best_answer_of_type": 30.0, "score": 48.0}
     figures = {"shipped": {"en": shipped}, "trained": [{"en": 61.0}, {"en": 63.0}]}
-    others = {"compressed": {"en": 61.5}, "one_look": {"en": 47.0}}
+    others = {"compressed": {"en": 61.5}, "whole_picture": {"en": 47.0}}
     text = reader_page.questions(figures | others)
     assert "| English | 10 | 30.0 | 62.0 ± 1.4 | 61.5 | 47.0 | 48.0 |" in text

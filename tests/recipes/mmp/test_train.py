@@ -86,6 +86,8 @@ def test_run_writes_report_resumes_and_saves_recipe(toy: ToyCorpus, tmp_path: Pa
             }  # fmt: skip
             assert (to_visual["candidates"], to_visual["queries"]) == (60, 120)
             assert (to_text["candidates"], to_text["queries"]) == (120, 60)
+            recalls = [way[f"R@{k}"] for way in (to_visual, to_text) for k in (1, 5, 10)]
+            assert report[split][language]["mR"] == pytest.approx(np.mean(recalls))
     again = train(recipe, toy.data, tmp_path)  # nothing is left to train
     assert again["test"] == report["test"]
     reopened = open_recipe(tmp_path / "recipe.yaml")

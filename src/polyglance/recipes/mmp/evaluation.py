@@ -82,7 +82,7 @@ def recall_sums(results: Mapping[str, RetrievalResult]) -> dict[str, float]:
 
 
 def direction_report(results: Mapping[str, RetrievalResult]) -> dict[str, Any]:
-    """Return recalls, median ranks and counts by language and direction, for ``report.json``."""
+    """Return mR, and recalls, median ranks and counts by direction, for ``report.json``."""
 
     def direction(result: DirectionResult) -> dict[str, float]:
         recalls = {f"R@{k}": float(recall) for k, recall in result.recalls.items()}
@@ -95,6 +95,7 @@ def direction_report(results: Mapping[str, RetrievalResult]) -> dict[str, Any]:
 
     return {
         language: {
+            "mR": float(result.mean_recall),
             "text_to_visual": direction(result.text_to_image),
             "visual_to_text": direction(result.image_to_text),
             **query_ranks(result),
