@@ -5,7 +5,7 @@
 
 Takes what the run reported of the test images, and evaluates it on the pictures held out of
 training that have Dutch, Persian and Vietnamese captions: in torch, in float32. Writes
-results/base_model.json, which benchmarks.reports.default_model_page shows.
+results/base_model.json.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from polyglance.records import Question, read_manifest
 from polyglance.utils.progress import progress
 
 LANGUAGES = ("en", "vi")
-WHOLE = (0.0, 0.0, 1.0, 1.0)
+WHOLE = next(iter(CROPS))
 RECALLS = (1, 5, 10)
 
 

@@ -145,7 +145,7 @@ def evaluate_held_out(folder: Path, data: Path, device: str) -> dict[str, Retrie
     """
     trained = load_mmp(folder)
     size = int(trained.features.made_by[0]["size"])
-    backbone = EfficientNetLite(folder / BACKBONE_MODULE, "left-out", size, device=device)
+    backbone = EfficientNetLite(folder / BACKBONE_MODULE, BACKBONE_MODULE, size, device=device)
     results = {}
     for code in LANGUAGES:
         manifest = data / HELD_OUT / f"{code}.jsonl"

@@ -21,19 +21,12 @@ def test_shipped_model_gives_the_vectors_of_its_third_edition() -> None:
         assert encoder.fingerprint == expected["fingerprint"]
         paths = [FOLDER / f"{name}.webp" for name in expected["photographs"]]
         # ONNX Runtime's kernels round differently on another architecture: on ARM inputs of 4-bit
-        # layers to 8 bits. A cosine of 0.999 is an entry's difference of 0.0023, here six times.
+        # layers to 8 bits. Then vectors are near by their cosines alone.
         is_same = platform.machine() == expected["machine"]
         for vectors, before, tolerance in (
-            (
-                encoder.encode_texts(expected["sentences"].tolist()),
-                expected["text_vectors"],
-                1e-6 if is_same else 1.4e-2,
-            ),
-            (
-                encoder.encode_pictures(paths),
-                expected["picture_vectors"],
-                2e-3 if is_same else 1e-2,
-            ),
+            (encoder.encode_texts(expected["sentences"].tolist()), expected["text_vectors"], 1e-6),
+            (encoder.encode_pictures(paths), expected["picture_vectors"], 2e-3),
         ):
-            assert vectors == pytest.approx(before, abs=tolerance)
-            assert (vectors * before).sum(1) == pytest.approx(1, abs=1e-4 if is_same else 1e-2)
+            assert (vectors * before).sum(1) == pytest.approx(1, abs=1e-4 if is_same else 3e-3)
+            if is_same:
+                assert vectors == pytest.approx(before, abs=tolerance)

@@ -46,7 +46,9 @@ def measure(folder: Path, jobs: list[Job], commit: str, **details: Any) -> Measu
         reports[run, seed] = json.loads((path / "report.json").read_text(encoding="utf-8"))
         folders[run, seed] = path
     measured = Measured(target, reports, folders)
-    about = {**WHEN, "commit": commit, "seeds": sorted({seed for _, seed in jobs}), **details}
+    seeds = sorted({seed for _, seed in jobs})
+    settings = {run: "settings" for run, _ in jobs} | details.pop("settings", {})
+    about = {**WHEN, "commit": commit, "seeds": seeds, "settings": settings, **details}
     write_files(measured, folder / NAME, about)
     write_queries(folders, measured.places, folder / NAME / QUERIES)
     return measured
@@ -55,10 +57,9 @@ def measure(folder: Path, jobs: list[Job], commit: str, **details: Any) -> Measu
 def test_seeds_that_were_measured_apart_are_compared_as_if_together(tmp_path: Path) -> None:
     jobs = [(run, seed) for seed in (0, 1, 2) for run in RUNS]
     together = measure(tmp_path / "together", jobs, "abc")
-    first = ["dictionaries=OUT/cache/dictionaries-1/de-en.tsv"]  # each prepares its own
-    measure(tmp_path / "first", jobs[:3], "abc", changes=first)
-    measure(tmp_path / "others", jobs[3:], "def", changes=[])
-    made = merge(NAME, [tmp_path / "first", tmp_path / "others"], tmp_path / "merged")
+    measure(tmp_path / "first", jobs[:3], "abc")
+    measure(tmp_path / "others", jobs[3:], "def")
+    files = merge(NAME, [tmp_path / "first", tmp_path / "others"], tmp_path / "merged")
     table = json.loads((tmp_path / "merged" / NAME / "table.json").read_text(encoding="utf-8"))
     expected = as_json(together, {})
     assert table["rows"] == expected["rows"]
@@ -71,37 +72,90 @@ def test_seeds_that_were_measured_apart_are_compared_as_if_together(tmp_path: Pa
             assert claim[name] == pytest.approx(other[name])
     assert (table["commit"], table["seeds"]) == ("abc, def", [0, 1, 2])
     assert [part["seeds"] for part in table["parts"]] == [[0], [1, 2]]
-    # What was merged can be merged again.
+    assert {path.name for path in files} == {
+        "table.json", "table.csv", "table.md", "plot.svg", QUERIES,
+    }  # fmt: skip
+    # What was merged can be merged again, and still names its parts.
     measure(tmp_path / "later", [(RUNS[0], 3)], "ghi")
     merge(NAME, [tmp_path / "merged", tmp_path / "later"], tmp_path / "again")
-    (row,) = (row for row in made.measured.target.rows if row.name.endswith("four objectives"))
-    assert len(made.measured.cell(row.name, "en")) == 3
+    again = json.loads((tmp_path / "again" / NAME / "table.json").read_text(encoding="utf-8"))
+    assert [part["commit"] for part in again["parts"]] == ["abc", "def", "ghi"]
+    assert (again["commit"], again["seeds"]) == ("abc, def, ghi", [0, 1, 2, 3])
+    counts = {row["row"]: len(row["measured"].get("en", {}).get("values", ())) for row in
+              again["rows"]}  # fmt: skip
+    assert counts["Table 3: pre-training: all four objectives"] == 4
+    assert counts["Table 3: pre-training: without VTLM"] == 3
+
+
+def test_rows_may_be_measured_apart_where_they_share_a_run(tmp_path: Path) -> None:
+    together = measure(tmp_path / "together", [(run, 0) for run in RUNS], "abc")
+    measure(tmp_path / "one", [(RUNS[0], 0), (RUNS[1], 0)], "abc")
+    measure(tmp_path / "other", [(RUNS[0], 0), (RUNS[2], 0)], "abc")
+    merge(NAME, [tmp_path / "one", tmp_path / "other"], tmp_path / "merged")
+    table = json.loads((tmp_path / "merged" / NAME / "table.json").read_text(encoding="utf-8"))
+    assert table["rows"] == as_json(together, {})["rows"]
 
 
 def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
+    one, other, out = tmp_path / "one", tmp_path / "other", tmp_path / "merged"
     measure(one, [(RUNS[0], 0)], "abc")
+    table = other / NAME / "table.json"
+
+    def refused(match: str, *folders: Path, error: type[PolyglanceError] = DataError) -> None:
+        with pytest.raises(error, match=match):
+            merge(NAME, folders, out)
+
+    refused("name the folders", error=PolyglanceError)
+    refused("there is no such file; give the --out", tmp_path / "nowhere")
+    with pytest.raises(PolyglanceError, match="is one of the parts"):
+        merge(NAME, [one], one)
     measure(other, [(RUNS[0], 0)], "abc")
-    with pytest.raises(
-        PolyglanceError, match=r"'UC2 > all' with seed 0 is in .*one and in .*other"
+    found = json.loads(table.read_text(encoding="utf-8"))
+    for row in found["rows"]:
+        if row["measured"]:
+            row["measured"]["en"]["values"]["0"] += 1
+    table.write_text(json.dumps(found), encoding="utf-8")
+    match = r"'UC2 > all' with seed 0 was measured differently in .*one and in .*other"
+    refused(match, one, other, error=PolyglanceError)
+    changed = {"settings": {RUNS[0]: "others"}, "changes": ["pretraining.steps=10"]}
+    measure(other, [(RUNS[0], 1)], "abc", **changed)
+    match = r"'UC2 > all' had other settings in .*one than in .*other .*pretraining\.steps=10"
+    refused(match, one, other, error=PolyglanceError)
+    measure(other, [(RUNS[0], 1)], "abc")
+    (other / NAME / QUERIES).write_bytes(b"PK damaged")
+    refused("cannot be read", one, other)
+    (other / NAME / QUERIES).unlink()
+    refused("lacks the ranks of 'UC2 > all' with seed 1", one, other)
+    found = json.loads(table.read_text(encoding="utf-8"))
+    found["rows"][0]["row"] = "another row"
+    table.write_text(json.dumps(found), encoding="utf-8")
+    refused("has a row 'another row', which coco/uc2 has not", one, other)
+    for text, match in (
+        ("{", "not valid JSON"),
+        ("[]", r"no table of this version of 'polyglance reproduce'$"),
+        ('{"rows": []}', r"it lacks date, commit, hardware, python, settings, seeds"),
     ):
-        merge(NAME, [one, other], tmp_path / "merged")
-    measure(other, [(RUNS[0], 1)], "abc", changes=["pretraining.steps=10"])
-    with pytest.raises(PolyglanceError, match=r"as the recipe.*pretraining\.steps=10"):
-        merge(NAME, [one, other], tmp_path / "merged")
-    with pytest.raises(DataError, match="there is no such file; give the --out"):
-        merge(NAME, [tmp_path / "nowhere"], tmp_path / "merged")
-    (other / NAME / "table.json").write_text("{", encoding="utf-8")
-    with pytest.raises(DataError, match="no table of 'polyglance reproduce'"):
-        merge(NAME, [other], tmp_path / "merged")
+        table.write_text(text, encoding="utf-8")
+        refused(match, one, other)
 
 
-def test_the_command_merges_and_takes_nothing_else(tmp_path: Path) -> None:
+def test_the_command_merges(tmp_path: Path) -> None:
     measure(tmp_path / "one", [(RUNS[0], 0)], "abc")
-    command = ["reproduce", NAME, "--merge", str(tmp_path / "one"), "--out", str(tmp_path / "all")]
-    result = CliRunner().invoke(app, command)
+    result = CliRunner().invoke(app, merging(tmp_path))
     assert result.exit_code == 0, result.output
     assert "| Table 3 | Table 3: pre-training: all four objectives |" in result.stdout
-    refused = CliRunner().invoke(app, [*command, "--seeds", "0"])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [("--seeds", "0"), ("--row", "x"), ("--data", "."), ("--set", "x=1"), ("--toy",),
+     ("--jobs", "2"), ("--keep-weights",)],
+)  # fmt: skip
+def test_the_command_merges_and_takes_nothing_else(tmp_path: Path, more: tuple[str, ...]) -> None:
+    refused = CliRunner().invoke(app, [*merging(tmp_path), *more])
     assert isinstance(refused.exception, PolyglanceError)
-    assert "alone" in str(refused.exception)
+    assert "give a target, --merge and --out alone" in str(refused.exception)
+
+
+def merging(folder: Path) -> list[str]:
+    return ["reproduce", NAME, "--merge", str(folder / "one"), "--out", str(folder / "all")]

@@ -67,6 +67,47 @@ def test_published_figures_are_the_papers() -> None:
     assert published("uc2/table2", "PCATT") == [None, None, 19.2, None]
 
 
+MINIATURES = {
+    "coco/mmp": ("mmp/table4", {
+        "fine-tuned on English: without pre-training": "XLM-R",
+        "fine-tuned on English: English pre-training (MP)": "XLM-R-MP",
+        "fine-tuned on English: multilingual pre-training (MMP)": "XLM-R-MMP",
+        "fine-tuned on all: without pre-training": "XLM-R + translated VTT",
+        "fine-tuned on all: multilingual pre-training (MMP)": "XLM-R-MMP + translated VTT",
+    }),
+    "coco/mmp-chinese": ("mmp/table6", {
+        "without pre-training, fine-tuned on English": "Ours (VATEX: en-only)",
+        "MMP, fine-tuned on English": "Ours-MMP (VATEX: en-only)",
+        "MMP, fine-tuned on English and Chinese": "Ours-MMP (VATEX: en, zh)",
+    }),
+    "coco/mmp-objectives": ("mmp/table3", {
+        "triplet: inter": "Triplet, inter",
+        "triplet: inter, intra": "Triplet, inter + intra",
+        "NCE: inter": "NCE, inter",
+        "NCE: inter, intra": "NCE, inter + intra",
+        "NCE, with German and French: inter, intra": "NCE*, inter + intra",
+        "NCE, with German and French: inter, intra, cross": "NCE*, inter + intra + cross",
+    }),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MINIATURES)
+def test_published_figures_in_miniature_are_those_of_the_papers_table(name: str) -> None:
+    papers, rows = MINIATURES[name]
+
+    def figures(target: str, row: str) -> dict[str, float | None]:
+        columns = [column.name for column in find_target(target)[1].columns]
+        return dict(zip(columns, published(target, row), strict=True))
+
+    for row, theirs in rows.items():
+        own = {code: figure for code, figure in figures(name, row).items() if figure is not None}
+        expected = figures(papers, theirs)
+        assert own == {code: expected[code] for code in own}
+        assert len(own) >= 3
+    with_figures = {row.name for row in find_target(name)[1].rows if row.published}
+    assert with_figures - set(rows) <= {"pre-trained, NCE in both stages: inter, intra"}  # Table 5
+
+
 def test_published_means_agree_with_their_columns() -> None:
     """A slip of the pen in a figure shows in the mean that the papers print beside it.
 

@@ -49,8 +49,8 @@ def reproduce(
     merge: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Train nothing: put what reproductions in this --out measured together, such as"
-            " one seed each; repeatable."
+            help="Merge the tables of earlier reproductions, such as one seed each, without"
+            " training: the --out of each; repeatable."
         ),
     ] = None,
     keep_weights: Annotated[
@@ -79,13 +79,13 @@ def reproduce(
             print(line)
         return
     if merge:
-        if toy or data is not None or overrides or row or seeds:
+        if toy or data is not None or overrides or row or seeds or keep_weights or jobs != 1:
             raise PolyglanceError(
                 "--merge takes what was measured as it is: give a target, --merge and --out alone"
             )
         from polyglance.reproduce.merge import merge as merge_reproductions
 
-        _print_result(merge_reproductions(target, merge, out))
+        _print_files(merge_reproductions(target, merge, out))
         return
     if toy and (data is not None or overrides):
         raise PolyglanceError("--toy brings its own data and settings: leave --data and --set out")
@@ -128,10 +128,14 @@ def _run_all(out: Path, *, device: str, jobs: int) -> None:
 
 
 def _print_result(result: Reproduced) -> None:
-    for path in result.files:
+    _print_files(result.files)
+
+
+def _print_files(files: list[Path]) -> None:
+    for path in files:
         if path.suffix == ".md":
             print(path.read_text(encoding="utf-8"))
-    for path in result.files:
+    for path in files:
         print(path)
 
 

@@ -38,7 +38,7 @@ CROPS: Mapping[Box, float] = {
 }  # fmt: skip
 """Parts of a picture that a question is asked about, the whole first, and the weights of the
 answers. None is mirrored, because left would be right."""
-_LARGEST = 4 / 3
+_MAX_ZOOM = 4 / 3
 """How much larger the smallest part shows things."""
 
 Floats = NDArray[np.float32]
@@ -84,7 +84,7 @@ class PictureCells:
 
     def crops(self, picture: Picture, boxes: Iterable[Box], threads: int) -> Floats:
         """Return the cells of some parts of a picture, (parts, 1 + cells, width)."""
-        side = round(decoding_side(self.settings.size) * _LARGEST)
+        side = round(decoding_side(self.settings.size) * _MAX_ZOOM)
         if isinstance(picture, str | Path):
             opened = read_picture(picture, min_side=side)
         else:

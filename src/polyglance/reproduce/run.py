@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,10 @@ from polyglance.reproduce.write import write_files
 
 _LARGE = 64_000_000
 """Bytes above which a file counts by its size and beginning, not by all of its content."""
+
+
+_PREPARED = re.compile(r"OUT/cache/[\w.+-]+")
+"""What was prepared, whose names have fingerprints of data."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,9 @@ def train_and_write(
     names = {run.name for run in plan}
     wanted = [(run, seed) for seed in options.seeds for run in target.runs() if run in names]
     more = dict(details or {})
+    settings = settings_fingerprints(
+        needed_runs(target, plan), experiment.changes, data, options.out
+    )
     started = time.monotonic()
 
     def write(reports: Mapping[Job, Report]) -> Reproduced:
@@ -134,9 +142,14 @@ def train_and_write(
         about = {
             **environment(), "seeds": list(options.seeds), "device": options.device,
             "runs_at_once": options.jobs,
-            "changes": symbolic(experiment.changes, data, options.out), **more,
+            "changes": symbolic(experiment.changes, data, options.out), "settings": settings,
+            **more,
         }  # fmt: skip
         files = write_files(measured, options.out / target.name, about)
+        if ranks := write_queries(
+            measured.folders, measured.places, options.out / target.name / QUERIES
+        ):
+            files.append(ranks)
         if target.summary is not None and "toy" not in more:
             from polyglance.reproduce.summaries import write_summary
 
@@ -155,11 +168,24 @@ def train_and_write(
         reports = staged_runs.run_all(
             plan, wanted, experiment, max_workers=options.jobs, on_finished=on_finished
         )
-    result = write(reports)
-    path = options.out / target.name / QUERIES
-    if write_queries(result.measured.folders, result.measured.places, path):
-        result.files.append(path)
-    return result
+    return write(reports)
+
+
+def settings_fingerprints(
+    runs: list[Run], changes: tuple[str, ...], data: Path, out: Path
+) -> dict[str, str]:
+    """Fingerprint the settings of runs, wherever their data lie and whatever was prepared."""
+    from polyglance.config import dump
+    from polyglance.utils.fingerprint import fingerprint
+
+    found = {}
+    for run in runs:
+        assert run.recipe is not None
+        own = [change.replace(PARENT, run.parent or "") for change in run.changes]
+        text = dump(open_recipe(run.recipe, (*changes, *own)).settings)
+        text = text.replace(str(data), "DATA").replace(str(out.resolve()), "OUT")
+        found[run.name] = fingerprint(_PREPARED.sub("OUT/cache", text))
+    return found
 
 
 def write_published(target: Target, out: Path) -> Reproduced:

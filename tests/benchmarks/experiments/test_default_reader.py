@@ -20,7 +20,7 @@ def test_the_score_is_vqas_or_exact() -> None:
     assert default_reader.headline({"accuracy": 30.0, "bleu": 1.0}) == 30.0
 
 
-def test_what_reading_adds_is_counted_from_the_larger_look() -> None:
+def test_what_reading_adds_is_counted_from_the_larger_size() -> None:
     quality = {
         "image_size": 256,
         "reranking": {
