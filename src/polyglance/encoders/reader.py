@@ -11,7 +11,8 @@ match. Gradients would need a second graph; this takes a batch of about a hundre
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,7 @@ class Reader(PicklableEncoder):
         self.vocabulary = AnswerVocabulary(self.config.answers)
         self.crops = CROPS
         """Parts of a picture that a question is asked about, with the weights of the answers."""
+        self._is_open = False
 
     @classmethod
     def open(cls, name_or_folder: str | Path | None = None, threads: int | None = None) -> Reader:
@@ -112,6 +114,7 @@ class Reader(PicklableEncoder):
 
     def encode_images(self, images: Sequence[Picture]) -> list[EncodedPicture]:
         """Encode pictures for any number of texts."""
+        self._open()
         return self._pictures.encode(as_list(images), self._num_threads or available_cores())
 
     def dual_scores(
@@ -172,6 +175,7 @@ class Reader(PicklableEncoder):
         """
         if not question.strip():
             raise PolyglanceError("the question is empty: ask one in " + ", ".join(self.languages))
+        self._open()
         code = self.detect_language(question) if language is None else _normalise(language)
         ids = self._tokenizer.encode(question, self.max_text_tokens)
         return self.vocabulary.best(self._answer_probabilities(image, ids), code, k)
@@ -208,6 +212,7 @@ class Reader(PicklableEncoder):
             quiet: Ignored: it takes too little time for a progress bar.
         """
         code = _normalise(language) if language else None
+        self._open()
         text, encoding = self._tokenizer.encode_with_spans(sentence, self.max_text_tokens)
         words = split_words(text, encoding, spaces=not (code and is_spaceless(code)))
         if not words:
@@ -319,6 +324,22 @@ class Reader(PicklableEncoder):
             shifted = np.exp(logits - logits.max(1, keepdims=True))
             probabilities = shifted / shifted.sum(1, keepdims=True)
         return np.asarray([*self.crops.values()] @ probabilities, np.float32)
+
+    def _open(self) -> None:
+        """Open all parts side by side, once: what each does is outside of Python for the most."""
+        if self._is_open:
+            return
+        states = "_text_states" if self.config.text_layers else "_table"
+        parts: list[Callable[[], object]] = [
+            lambda: self._tokenizer,
+            lambda: getattr(self, states),
+            lambda: self._pictures.session,
+            lambda: self._session,
+        ]
+        with ThreadPoolExecutor(2, thread_name_prefix="open") as pool:
+            for opened in [pool.submit(part) for part in parts]:
+                opened.result()
+        self._is_open = True
 
     @property
     def _num_threads(self) -> int | None:

@@ -105,7 +105,7 @@ class PictureCells:
             inputs: dict[str, NDArray[Any]] = {"pixels": pixels}
         else:
             inputs = {"pixel_values": normalise_pixels(pixels, self.settings)}
-        *vectors, cells = run_session(self._session, path, **inputs)
+        *vectors, cells = run_session(self.session, path, **inputs)
         if cells.shape[1] != 1 + self.grid**2:
             raise DataError(
                 f"{path} has {cells.shape[1] - 1} cells and its reader takes {self.grid**2}:"
@@ -114,7 +114,8 @@ class PictureCells:
         return cells[0], vectors[0][0] if vectors else None
 
     @cached_property
-    def _session(self) -> Any:
+    def session(self) -> Any:
+        """The network, which gives the cells, and at another size than the library's a vector."""
         content, path = self.folder.read_file(PICTURE), self.folder.path / PICTURE
         try:
             name = input_of_weight(content, _FIRST_CELLS)
