@@ -49,8 +49,8 @@ def reproduce(
     merge: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Merge the tables of earlier reproductions, such as one seed each, without"
-            " training: the --out of each; repeatable."
+            help="Merge what was measured in another --out, such as other seeds, without training;"
+            " repeatable."
         ),
     ] = None,
     keep_weights: Annotated[
