@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from polyglance.recipes.run_folder import QUERIES, write_report
 from polyglance.reproduce.merge import merge
 from polyglance.reproduce.queries import write_queries
 from polyglance.reproduce.results import Measured
+from polyglance.reproduce.run import needed_runs, settings_fingerprints
 from polyglance.reproduce.runs import Job, Report
 from polyglance.reproduce.target import find_target
 from polyglance.reproduce.write import as_json, write_files
@@ -109,6 +111,7 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     refused("there is no such file; give the --out", tmp_path / "nowhere")
     with pytest.raises(PolyglanceError, match="is one of the parts"):
         merge(NAME, [one], one)
+    refused("there is no such file; give the --out", one / NAME / "table.json")
     measure(other, [(RUNS[0], 0)], "abc")
     found = json.loads(table.read_text(encoding="utf-8"))
     for row in found["rows"]:
@@ -137,6 +140,28 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     ):
         table.write_text(text, encoding="utf-8")
         refused(match, one, other)
+
+
+def test_settings_are_the_same_wherever_data_lie_and_whatever_was_prepared(
+    tmp_path: Path,
+) -> None:
+    paper, target = find_target(NAME)
+    runs = needed_runs(target, paper.plan())
+
+    def settings(place: str, prepared: str, *changes: str) -> dict[str, str]:
+        data, out = tmp_path / place / "data", tmp_path / place / "out"
+        own = [replace(run, changes=tuple(c.replace("{dictionaries}",
+               f"{out}/cache/dictionaries-{prepared}/de.tsv") for c in run.changes))
+               for run in runs]  # fmt: skip
+        return settings_fingerprints(own, changes, data, out)
+
+    one = settings("one", "abc1")
+    assert set(one) == {run.name for run in runs}
+    assert one == settings("other", "def2")
+    changed = settings("one", "abc1", "max_regions=20")
+    assert not set(one.items()) & set(changed.items())
+    # Runs of one recipe with other changes, or from other parents, differ.
+    assert len({one[name] for name in ("UC2", "no VTLM", "UC2 > all", "no VTLM > all")}) == 4
 
 
 def test_the_command_merges(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ class Reader(PicklableEncoder):
         self._open()
         code = self.detect_language(question) if language is None else _normalise(language)
         ids = self._tokenizer.encode(question, self.max_text_tokens)
-        return self.vocabulary.best(self._answer_probabilities(image, ids), code, k)
+        return self.vocabulary.best(self._answer_probabilities(self._crops(image), ids), code, k)
 
     def detect_language(self, question: str) -> str | None:
         """Return the language of a question among those of the answers; None if unknown."""
@@ -219,20 +219,21 @@ class Reader(PicklableEncoder):
             raise PolyglanceError(f"there is no word in {sentence!r} to explain")
         truncated = words[-1][0] if self._is_truncated(text, encoding.ids) else None
         words = words[:max_words]
-        cells = self._pictures.cells(image)
-        if sentence.rstrip().endswith(_QUESTION_MARKS):
-            names, hidden = [""], [list[int]()]
+        if is_question := sentence.rstrip().endswith(_QUESTION_MARKS):
+            crops = self._crops(image)
+            hidden, cells = [list[int]()], crops[0]
         else:
-            names, hidden = [name for name, _ in words], [[], *(own for _, own in words)]
+            hidden, cells = [[], *(own for _, own in words)], self._pictures.cells(image)
         windows = choose_windows(self.config.grid, len(hidden))
         match, answers = self._occlude(encoding.ids, hidden, cells, windows)
-        if len(hidden) == 1:
-            probabilities = self._answer_probabilities(image, encoding.ids)
+        if is_question:
+            probabilities = self._answer_probabilities(crops, encoding.ids)
             answer = self.vocabulary.best(probabilities, self.detect_language(sentence), 1)[0]
             names = [f"→ {answer.text}"]
             logits = answers[:, :, self.vocabulary.class_ids[answer.language, answer.text]]
             credit = logits[:, :1] - logits[:, 1:]
         else:
+            names = [name for name, _ in words]
             added = match[:1] - match[1:]  # by each word, with every window
             credit = added[:, :1] - added[:, 1:]
         heatmaps = spread_credit(credit, windows)
@@ -314,10 +315,13 @@ class Reader(PicklableEncoder):
     def _is_truncated(self, text: str, ids: Sequence[int]) -> bool:
         return len(self._tokenizer.encode(text, self.max_text_tokens + 1)) > len(ids)
 
-    def _answer_probabilities(self, image: Picture, ids: Sequence[int]) -> Floats:
+    def _crops(self, image: Picture) -> Floats:
+        """Return the cells of each part of a picture that is asked about, the whole first."""
+        return self._pictures.crops(image, self.crops, self._num_threads or available_cores())
+
+    def _answer_probabilities(self, crops: Floats, ids: Sequence[int]) -> Floats:
         """Return the probability of each answer, (answers,), averaged over crops of a picture."""
-        cells = self._pictures.crops(image, self.crops, self._num_threads or available_cores())
-        logits = self._read(self._word_rows(ids), cells)[1]
+        logits = self._read(self._word_rows(ids), crops)[1]
         if self.config.loss == "binary":
             probabilities = 1 / (1 + np.exp(-logits))
         else:
@@ -329,14 +333,14 @@ class Reader(PicklableEncoder):
         """Open all parts side by side, once: what each does is outside of Python for the most."""
         if self._is_open:
             return
-        states = "_text_states" if self.config.text_layers else "_table"
         parts: list[Callable[[], object]] = [
             lambda: self._tokenizer,
-            lambda: getattr(self, states),
+            lambda: self._text_states if self.config.text_layers else self._table,
             lambda: self._pictures.session,
             lambda: self._session,
         ]
-        with ThreadPoolExecutor(2, thread_name_prefix="open") as pool:
+        threads = min(2, self._num_threads or available_cores())
+        with ThreadPoolExecutor(threads, thread_name_prefix="open") as pool:
             for opened in [pool.submit(part) for part in parts]:
                 opened.result()
         self._is_open = True

@@ -66,7 +66,7 @@ def merge(name: str, folders: Sequence[Path], out: Path) -> list[Path]:
 def _read_table(path: Path) -> Table:
     try:
         table = parse_json(path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise DataError(
             f"{path}: there is no such file; give the --out of an earlier 'polyglance reproduce'"
         ) from None

@@ -24,8 +24,6 @@ from polyglance.reproduce.write import write_files
 
 _LARGE = 64_000_000
 """Bytes above which a file counts by its size and beginning, not by all of its content."""
-
-
 _PREPARED = re.compile(r"OUT/cache/[\w.+-]+")
 """What was prepared, whose names have fingerprints of data."""
 
@@ -182,8 +180,8 @@ def settings_fingerprints(
     for run in runs:
         assert run.recipe is not None
         own = [change.replace(PARENT, run.parent or "") for change in run.changes]
-        text = dump(open_recipe(run.recipe, (*changes, *own)).settings)
-        text = text.replace(str(data), "DATA").replace(str(out.resolve()), "OUT")
+        settings = dump(open_recipe(run.recipe, (*changes, *own)).settings)
+        (text,) = symbolic((settings,), data, out)
         found[run.name] = fingerprint(_PREPARED.sub("OUT/cache", text))
     return found
 
