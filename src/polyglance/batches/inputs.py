@@ -140,6 +140,14 @@ class FeatureTable:
         return self.select(items, draws).load()
 
 
+class VectorTable(FeatureTable):
+    """Images encoded beforehand: one unit vector each, of the space that they share with texts."""
+
+    def __init__(self, vectors: Tensor, device: torch.device | str = "cpu") -> None:
+        """``vectors`` are ``(images, width)``."""
+        super().__init__(vectors, np.ones(len(vectors), np.int64), device)
+
+
 @dataclass(frozen=True)
 class EarlySize:
     """A smaller size of augmented images in the first steps, which are the faster for it."""

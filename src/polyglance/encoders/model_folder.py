@@ -103,6 +103,9 @@ class ModelDescription:
     same_vectors_as: str | None = None
     """Fingerprint of an earlier folder of this model with the same vectors, whose libraries
     stay valid; None for a model without one."""
+    same_pictures_as: tuple[str, ...] = ()
+    """Fingerprints of models with the same vectors of pictures and others of texts, from which
+    this one was fine-tuned: their libraries are searched with it as they are."""
     format: int = FORMAT
 
     def __post_init__(self) -> None:
@@ -137,8 +140,8 @@ class ModelDescription:
 
     def _plain(self) -> dict[str, Any]:
         plain = {_KEYS.get(name, name): value for name, value in asdict(self).items()}
-        for name in ("features", "same_vectors_as"):  # unknown to older code
-            if plain[name] is None:
+        for name in ("features", "same_vectors_as", "same_pictures_as"):  # unknown to older code
+            if not plain[name]:
                 del plain[name]
         return plain
 

@@ -100,6 +100,11 @@ class OnnxEncoder(PicklableEncoder):
         return self.folder.description.fingerprint
 
     @property
+    def same_pictures_as(self) -> tuple[str, ...]:
+        """Fingerprints of other models with the same vectors of pictures."""
+        return self.folder.description.same_pictures_as
+
+    @property
     def consistency(self) -> ConsistencyNetworks | None:
         """Trained combination of a query's scores with its translations', or None (CLC-C)."""
         return self._consistency

@@ -41,9 +41,10 @@ def export_run(
     """Export the model of a run, with the results of the run's evaluation.
 
     This is the compressed MMP model in ``RUN/compact``, the MMP model on features, or one that is
-    not compressed, in ``RUN/model``, the SMALR model in ``RUN/words``, or a reader in
-    ``RUN/compact`` with the model that it belongs to, whose name and version it keeps. A run of UC2
-    or M3P is exported by `polyglance.cross_encoders.model_folder`.
+    not compressed, in ``RUN/model``, the SMALR model in ``RUN/words``, or in ``RUN/compact`` a
+    fine-tuned model, which keeps the name of its recipe, or a reader with the model that it belongs
+    to, whose name and version it keeps. A run of UC2 or M3P is exported by
+    `polyglance.cross_encoders.model_folder`.
 
     Args:
         run: The run's folder.
@@ -62,6 +63,10 @@ def export_run(
         from polyglance.export.reader import export_reader
 
         return export_reader(run, folder)
+    if _system(run / COMPACT / "config.json") == "fine_tune":
+        from polyglance.export.fine_tuned import export_fine_tuned
+
+        return export_fine_tuned(run, folder)
     if _system(run / TRAINED / "config.json") == SYSTEM:
         from polyglance.export.mmp_features import export_mmp_features
 

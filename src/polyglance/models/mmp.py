@@ -204,6 +204,13 @@ class MMPObjective:
 Gather = Callable[[Tensor], Tensor]
 
 
+def contrast(first: Tensor, second: Tensor, objective: MMPObjective) -> Tensor:
+    """Return the contrastive loss of two sets of vectors, row by row (equation 1)."""
+    if objective.loss == "triplet":
+        return triplet(first, second, margin=objective.margin)
+    return nce(first, second, temperature=objective.temperature, negatives=objective.negatives)
+
+
 def mmp_losses(
     model: MMP,
     features: Tensor,
@@ -229,11 +236,6 @@ def mmp_losses(
         ``inter`` and, if set, ``intra`` and ``cross``, to be summed.
     """
 
-    def contrast(first: Tensor, second: Tensor) -> Tensor:
-        if objective.loss == "triplet":
-            return triplet(first, second, margin=objective.margin)
-        return nce(first, second, temperature=objective.temperature, negatives=objective.negatives)
-
     if objective.cross and len(captions) != 2:
         raise ValueError(f"equation 6 compares two captions per clip, not {len(captions)}")
     visual_rows = model.visual_input(features)
@@ -243,10 +245,10 @@ def mmp_losses(
         gather(model.pool_text(rows, text.packing))
         for rows, text in zip(text_rows, captions, strict=True)
     ]
-    losses = {"inter": _total(contrast(text, clips) for text in sentences)}
+    losses = {"inter": _total(contrast(text, clips, objective) for text in sentences)}
     if objective.intra:
         noised = noise_features(features, visuals, draws.named("visual"), rate=objective.noise)
-        intra = [contrast(clips, gather(model.encode_visual(noised, visuals)))]
+        intra = [contrast(clips, gather(model.encode_visual(noised, visuals)), objective)]
         for number, (text, original) in enumerate(zip(captions, sentences, strict=True)):
             ids = noise_tokens(
                 text.ids,
@@ -255,14 +257,15 @@ def mmp_losses(
                 mask_id=objective.mask_id,
                 rate=objective.noise,
             )
-            intra.append(contrast(original, gather(model.encode_text(ids, text.packing))))
+            noised_text = gather(model.encode_text(ids, text.packing))
+            intra.append(contrast(original, noised_text, objective))
         losses["intra"] = _total(intra)
     if objective.cross:
         x, y = (
             gather(model.pool_text(rows, text.packing, visual_rows, visuals))
             for rows, text in zip(text_rows, captions, strict=True)
         )
-        losses["cross"] = contrast(x, y)
+        losses["cross"] = contrast(x, y, objective)
     return losses
 
 

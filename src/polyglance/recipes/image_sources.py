@@ -202,6 +202,11 @@ class Backbone(Protocol):
     std: Tensor
 
 
+def pool_for(images: int) -> DecodePool:
+    """Return what decodes so many images: processes for many, threads for others."""
+    return PixelStreaming().open_pool() if images >= _MANY_IMAGES else DecodePool()
+
+
 def read_many_pixels(
     sources: Sequence[Source], size: int, config: PixelStreaming | None = None
 ) -> Tensor:

@@ -70,7 +70,8 @@ def check_model(
         library: Name of the library.
         folders: Returns what was indexed, for the way out.
     """
-    if (encoder.width, encoder.fingerprint) != (info.width, info.fingerprint):
+    same = (encoder.fingerprint, *getattr(encoder, "same_pictures_as", ()))
+    if encoder.width != info.width or info.fingerprint not in same:
         if info.source == DEFAULT_MODEL == encoder.name:
             raise PolyglanceError(
                 f"{library} was made with an earlier edition of {info.model}, whose vectors"

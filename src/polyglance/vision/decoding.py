@@ -100,6 +100,20 @@ class DecodePool:
             first += len(pixels)
         return out
 
+    def read(self, sources: Sequence[Source], size: int) -> _Decoded:
+        """Decode images into squares; return them and, by number, why some cannot be decoded.
+
+        The pixels of a damaged image are zero.
+        """
+        out = np.empty((len(sources), size, size, 3), np.uint8)
+        found: dict[int, str] = {}
+        first = 0
+        for pixels, errors in self._decode(sources, size):
+            found.update((first + number, reason) for number, reason in errors.items())
+            out[first : first + len(pixels)] = pixels
+            first += len(pixels)
+        return out, found
+
     def damaged(self, sources: Sequence[Source]) -> dict[int, str]:
         """Return which images cannot be decoded, and why."""
         found: dict[int, str] = {}

@@ -19,13 +19,8 @@ from polyglance.export.fine_tuned import load_quantised, write_fine_tuned
 from polyglance.nn.compression import compact_state
 from polyglance.recipes import open_recipe
 from polyglance.recipes.fine_tune.config import FineTuneRecipe
-from polyglance.recipes.fine_tune.train import (
-    captions_of,
-    interpolate,
-    open_vocabulary,
-    read_pictures,
-    trainable,
-)
+from polyglance.recipes.fine_tune.data import captions_of, read_pictures
+from polyglance.recipes.fine_tune.train import interpolate, open_vocabulary, trainable
 from polyglance.records import Record, read_manifest, write_manifest
 
 COLOURS = {"red": "rot", "green": "grün", "blue": "blau", "white": "weiß", "black": "schwarz"}
@@ -115,9 +110,10 @@ def test_a_folder_without_captions_jsonl_is_read_in_its_own_layout(
     folder: Path, tmp_path: Path
 ) -> None:
     recipe = FineTuneRecipe()
-    assert captions_of(recipe, folder) == folder / "captions.jsonl"
-    assert captions_of(recipe, tmp_path) == tmp_path
-    assert captions_of(FineTuneRecipe(captions="own.jsonl"), tmp_path) == tmp_path / "own.jsonl"
+    assert captions_of(recipe, folder) == [folder / "captions.jsonl"]
+    assert captions_of(recipe, tmp_path) == [tmp_path]
+    own = FineTuneRecipe(captions="own.jsonl", extra_train=("more",))
+    assert captions_of(own, tmp_path) == [tmp_path / "own.jsonl", tmp_path / "more"]
     with pytest.raises(PolyglanceError, match="has no captions: put them in a manifest"):
         open_recipe("fine-tune", [f"model={folder / 'small'}"]).train(tmp_path, tmp_path / "run")
 
@@ -129,9 +125,9 @@ def test_pictures_that_cannot_be_read_are_named_and_left_out(
     names = ["0.png", "broken.png", "1.png", *(f"gone{number}.png" for number in range(11))]
     for name in ("0.png", "1.png"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
-    records = [Record(image=name, captions={"en": (name,)}) for name in names]
-    kept, pixels = read_pictures(records, tmp_path, 32)
-    assert [record.image for record in kept] == ["0.png", "1.png"]
+    records = [Record(image=str(tmp_path / name), captions={"en": (name,)}) for name in names]
+    kept, pixels = read_pictures(records, 32)
+    assert [Path(str(record.image)).name for record in kept] == ["0.png", "1.png"]
     assert pixels.shape == (2, 32, 32, 3)
     assert pixels[0, 0, 0].tolist() == [255, 0, 0]  # red, and the next is green
     assert pixels[1, 0, 0].tolist() == [0, 128, 0]
@@ -139,7 +135,7 @@ def test_pictures_that_cannot_be_read_are_named_and_left_out(
     assert len(lines) == 11
     assert "broken.png" in lines[0]
     assert lines[-1] == "left out: 2 more pictures"
-    assert read_pictures(records[1:2], tmp_path, 32)[0] == []
+    assert read_pictures(records[1:2], 32)[0] == []
 
 
 def test_too_few_pictures_and_other_models_are_refused(folder: Path, tmp_path: Path) -> None:

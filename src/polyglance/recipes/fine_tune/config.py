@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from polyglance.config import validate_fields
+from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMPObjective
 from polyglance.training.loop import LoopConfig
 
@@ -21,14 +22,31 @@ class FineTuneRecipe:
     ``captions.jsonl``, the data folder itself is taken as one of these."""
     held_out: float = 0.2
     """Share of the pictures that is not trained on; ``held-out.jsonl`` in the run lists them."""
+    extra_train: tuple[str, ...] = ()
+    """Further pictures and captions in the data folder, of any layout that ``captions`` may
+    have."""
+    validation: str | None = None
+    """Pictures and captions in the data folder that choose the checkpoint, in all languages that
+    they have, each time with the weights interpolated as they are written; None keeps the last.
+    ``loop.validate_every`` says how often."""
     languages: tuple[str, ...] | None = None
     """Languages to train on; None for all."""
+    language_weights: dict[str, float] = field(default_factory=dict)
+    """How often captions in a language are drawn where those in others are drawn once, such as
+    ``{fa: 3}``."""
     name: str = "fine-tuned"
     """Name of the model that is written."""
     batch: int = 32
     captions_per_image: int = 1
     """Captions of a picture in a step; 2 takes two languages where a picture has them."""
     max_text_tokens: int = 40
+    keep_pictures: bool = False
+    """Leave vectors of pictures exactly as they are, so that libraries of the model stay valid:
+    texts alone are trained. Pictures, neither cropped nor mirrored, are encoded once, which makes
+    steps many times faster."""
+    frozen_text_layers: int = 0
+    """Lower layers of the text encoder that stay exactly as they are, with all below them. The
+    model's reader stays valid if these are all that it takes, and pictures are kept."""
     min_crop_area: float = 0.7
     mirror: bool = True
     """Whether pictures are mirrored at random: false where left and right matter."""
@@ -53,4 +71,20 @@ class FineTuneRecipe:
         validate_fields(
             self, lambda value: 0 < value <= 1, "a share above 0, up to 1", "min_crop_area"
         )
-        validate_fields(self, lambda value: value >= 0, "0 or more", "backbone_lr_multiplier")
+        counts = ("backbone_lr_multiplier", "frozen_text_layers")
+        validate_fields(self, lambda value: value >= 0, "0 or more", *counts)
+        validate_fields(
+            self,
+            lambda weights: all(weight > 0 for weight in weights.values()),
+            "numbers above 0; leave a language out with languages",
+            "language_weights",
+        )
+        if self.keep_pictures and self.backbone_lr_multiplier > 0:
+            raise PolyglanceError(
+                "keep_pictures leaves the image network as it is: set backbone_lr_multiplier to 0"
+            )
+        if self.keep_pictures and (self.objective.intra or self.objective.cross):
+            raise PolyglanceError(
+                "keep_pictures trains on vectors of pictures alone, and equations 3 to 6 take more:"
+                " set objective.intra and objective.cross to false"
+            )

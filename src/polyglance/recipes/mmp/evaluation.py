@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polyglance.batches.inputs import VisualTable, pack_captions
+from polyglance.batches.inputs import VectorTable, VisualTable, pack_captions
 from polyglance.data.captions import CaptionTable
 from polyglance.evaluation.retrieval import (
     DirectionResult,
@@ -48,10 +48,7 @@ def retrieval_by_language(
     """
     model.eval()
     captions, device = split.captions, next(model.parameters()).device
-    visuals = _encode_blocks(
-        lambda items: model.encode_visual(*split.visuals.rows(items, None)),
-        np.arange(len(split.visuals)),
-    )
+    visuals = _visual_vectors(model, split.visuals)
 
     def encode(rows: NDArray[np.int64]) -> Tensor:
         text = pack_captions(captions, rows, device)
@@ -64,6 +61,14 @@ def retrieval_by_language(
             visuals, _encode_blocks(encode, rows), captions.record_ids[rows]
         )
     return results
+
+
+def _visual_vectors(model: MMP, visuals: VisualTable) -> NDArray[np.float32]:
+    if isinstance(visuals, VectorTable):
+        return visuals.features.float().cpu().numpy()
+    return _encode_blocks(
+        lambda items: model.encode_visual(*visuals.rows(items, None)), np.arange(len(visuals))
+    )
 
 
 def _encode_blocks(

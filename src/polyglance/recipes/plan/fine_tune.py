@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from polyglance.batches.inputs import PixelTable
 from polyglance.export.fine_tuned import load_quantised
 from polyglance.recipes.fine_tune import train
 from polyglance.recipes.fine_tune.config import FineTuneRecipe
-from polyglance.recipes.mmp.tasks import MMPTask
+from polyglance.recipes.fine_tune.data import open_visuals
+from polyglance.recipes.fine_tune.tasks import build_task
 from polyglance.recipes.plan.synthetic import CorpusShape, SyntheticRun, random_captions
 from polyglance.recipes.stages import Stage
 from polyglance.training.mixture import Mixture
@@ -26,15 +26,12 @@ def build_fine_tune_run(recipe: FineTuneRecipe, mean_tokens: int, device: str) -
     preprocessing = source.description.pictures
     assert preprocessing is not None
     model = load_quantised(source).to(device)
-    model.image_backbone.requires_grad_(recipe.backbone_lr_multiplier > 0)
+    train.freeze(model, recipe)
     count, size = 2 * recipe.batch, preprocessing.size
-    pixels = PixelTable(
-        torch.randint(256, (count, size, size, 3), dtype=torch.uint8),
-        model.get_submodule("image_backbone"),
-        torch.tensor(preprocessing.mean),
-        torch.tensor(preprocessing.std),
-        device=device,
-    )
+    pictures = torch.randint(256, (count, size, size, 3), dtype=torch.uint8)
+    if recipe.keep_pictures:
+        pictures = torch.nn.functional.normalize(torch.randn(count, model.config.width), dim=1)
+    visuals = open_visuals(pictures, model, preprocessing, recipe)
     captions = random_captions(
         count,
         CorpusShape(mean_tokens),
@@ -42,14 +39,7 @@ def build_fine_tune_run(recipe: FineTuneRecipe, mean_tokens: int, device: str) -
         ("en", "de"),
         recipe.max_text_tokens,
     )
-    task = MMPTask(
-        model,
-        pixels,
-        captions,
-        recipe.objective,
-        batch=recipe.batch,
-        captions_per_image=recipe.captions_per_image,
-    )
+    task = build_task(model, visuals, captions, recipe)
     mixture = Mixture({"captions": task})
     stages = [Stage("training", mixture, recipe.loop, train.groups(model, recipe))]
     return SyntheticRun(model, stages)
