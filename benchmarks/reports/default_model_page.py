@@ -3,7 +3,7 @@
     python -m benchmarks.reports.default_model_page
 
 Reads results/default_model.json, latency.json, left_out_languages.json, person_bias.json and
-photo_transfer.json, and the log and report of the training run in docs/polyglance-small. Fills
+photo_transfer.json, and the logs and reports of the training runs in docs/polyglance-small. Fills
 docs/default-model.md and the model's README.md, draws docs/images/training.svg.
 """
 
@@ -42,6 +42,9 @@ def main() -> None:
             "words": words,
             "speed": speed(latency),
             "compression": compression(report),
+            "texts alone": texts_alone(
+                json.loads((RUN / "texts-report.json").read_text(encoding="utf-8"))
+            ),
             "transfer": transfer_table(transfer),
             "transfer to coco": transfer_coco(transfer),
             "left out": left_out_table(read_results("left_out_languages")),
@@ -140,6 +143,17 @@ def compression(report: Mapping[str, Any]) -> str:
     rows = [
         [label, *(f"{result['mR']:.1f}" for result in recalls.values())]
         for label, recalls in (("float32", whole), ("compressed", small))
+    ]
+    return pages.table(header, rows)
+
+
+def texts_alone(report: Mapping[str, Any]) -> str:
+    """Format mR before and after training on texts alone."""
+    both = report["validation"]
+    header = ["flickr8k/val, mR", *both["before"]]
+    rows = [
+        [label, *(f"{value:.1f}" for value in both[key].values())]
+        for label, key in (("third edition", "before"), ("fourth edition", "after"))
     ]
     return pages.table(header, rows)
 
