@@ -310,3 +310,16 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
         PolyglanceError, match=r"set objective\.intra and objective\.cross to false"
     ):
         open_recipe("fine-tune", ["keep_pictures=true", "objective.intra=true"])
+
+
+def test_no_picture_of_several_manifests_is_trained_on_and_held_out() -> None:
+    records = [Record(image=f"{n}.png", captions={"en": ("a dog",)}) for n in range(40)]
+    again = [*records, *records[:30], *records[:30]]
+    recipe = FineTuneRecipe(held_out=0.5)
+    training, held_out = fine_tune_data.split_records(again, recipe)
+    pictures = [again[number].image for number in held_out]
+    assert len(pictures) == len(set(pictures)) == 20
+    assert max(held_out) < 40
+    rest = {record.image for record in records} - set(pictures)
+    assert sorted(training) == [n for n, record in enumerate(again) if record.image in rest]
+    assert len(training) > len(rest)  # those that are repeated count as often

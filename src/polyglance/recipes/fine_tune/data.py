@@ -163,17 +163,30 @@ def load_validation(
     return RetrievalSplit(open_visuals(pictures, model, preprocessing, recipe), captions)
 
 
-def split_records(count: int, recipe: FineTuneRecipe) -> tuple[list[int], list[int]]:
-    """Return the numbers of the records to train on and held out, drawn by the recipe's seed."""
-    held_out = max(1, round(recipe.held_out * count))
-    if count - held_out < 2:
+def split_records(records: Sequence[Record], recipe: FineTuneRecipe) -> tuple[list[int], list[int]]:
+    """Return the numbers of the records to train on and held out, drawn by the recipe's seed.
+
+    No picture is in both: of one that several manifests name, all records are trained on, or the
+    first is held out and the others are left out.
+
+    Args:
+        records: With the pictures' whole paths.
+        recipe: The settings.
+    """
+    first_of: dict[str | None, int] = {}
+    for number, record in enumerate(records):
+        first_of.setdefault(record.image, number)
+    pictures = [*first_of]
+    held_out = max(1, round(recipe.held_out * len(pictures)))
+    if len(pictures) - held_out < 2:
         raise PolyglanceError(
-            f"{count} of the pictures with captions can be read, too few to train on:"
+            f"{len(pictures)} of the pictures with captions can be read, too few to train on:"
             " add pictures or lower held_out"
         )
-    drawn = np.random.default_rng(recipe.loop.seed).permutation(count)[:held_out]
-    chosen = set(drawn.tolist())
-    return [number for number in range(count) if number not in chosen], sorted(chosen)
+    drawn = np.random.default_rng(recipe.loop.seed).permutation(len(pictures))[:held_out]
+    chosen = {pictures[number] for number in drawn}
+    training = [number for number, record in enumerate(records) if record.image not in chosen]
+    return training, sorted(first_of[picture] for picture in chosen)
 
 
 def moved_records(records: Sequence[Record], folder: Path) -> list[Record]:

@@ -93,7 +93,7 @@ def train(recipe: FineTuneRecipe, data: Path, run: Path, *, device: str = "cpu")
     validation = load_validation(data, model, preprocessing, tokenizer, recipe)
     records = read_captions(captions_of(recipe, data))
     records, pictures = load_pictures(records, model, preprocessing, recipe)
-    numbers = split_records(len(records), recipe)
+    numbers = split_records(records, recipe)
     training, held_out = ([records[number] for number in part] for part in numbers)
     examples, tests = (
         RetrievalSplit(
