@@ -134,10 +134,10 @@ class Reader(PicklableEncoder):
             model: Fingerprint of the library's model.
 
         Returns:
-            None if that is another model, or the size is the library's own.
+            None if that model has other vectors of pictures, or the size is the library's own.
         """
         own = [picture.vector for picture in encoded if picture.vector is not None]
-        if model != self.config.model or not own:
+        if model not in (self.config.model, *self.folder.description.same_pictures_as) or not own:
             return None
         return np.asarray((cosines + np.stack(own) @ query) / 2)
 

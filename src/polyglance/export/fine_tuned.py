@@ -123,12 +123,15 @@ def save_fine_tuned(state: Mapping[str, Tensor], settings: FineTuned, run: Path)
         file.write(json.dumps(as_plain(settings), indent=1, ensure_ascii=False) + "\n")
 
 
-def export_fine_tuned(run: Path, folder: Path) -> ModelDescription:
+def export_fine_tuned(
+    run: Path, folder: Path, source: ModelFolder | None = None
+) -> ModelDescription:
     """Write the model of a run of fine-tuning; this takes the package onnx.
 
     Args:
         run: The run.
         folder: Where to write; a model that is there is replaced.
+        source: The model that was fine-tuned; None opens it as the run names it.
 
     Returns:
         The description of the model, whose name is that of the recipe.
@@ -146,11 +149,11 @@ def export_fine_tuned(run: Path, folder: Path) -> ModelDescription:
             f"{run} holds no fine-tuned model that can be exported ({error_reason(error)}): run the"
             " recipe again"
         ) from error
-    source = ModelFolder.open(settings.model)
+    source = source or ModelFolder.open(settings.model)
     if source.description.fingerprint != settings.fingerprint:
         raise PolyglanceError(
-            f"{source.path} is not the model that {run} fine-tuned: put that one at"
-            f" {settings.model}, or fine-tune again"
+            f"{source.path} is not the model that {run} fine-tuned, but perhaps a later edition:"
+            " export with the version of Polyglance that fine-tuned it, or fine-tune again"
         )
     return write_fine_tuned(
         source,

@@ -21,6 +21,7 @@ from polyglance.errors import PolyglanceError, printable
 from polyglance.search.confirmed_folders import confirm_folders, confirmed_folders
 from polyglance.search.indexing import Indexer, IndexReport, delete_in_batches
 from polyglance.search.merge import merge_into
+from polyglance.search.model_info import have_same_pictures
 from polyglance.search.query import (
     PathLike,
 )
@@ -206,7 +207,7 @@ class Library(SearchableLibrary):
             info = replace(source.model_info, library=uuid.uuid4().hex)
             store = self._store(create=True, like=info)
             own = store.model_info
-            if source.model_info.fingerprint != own.fingerprint:
+            if not have_same_pictures(source.model_info, own):
                 raise PolyglanceError(
                     f"{opened.name} was made with the model {source.model_info.model} and"
                     f" {self.name} with {own.model} ({own.fingerprint[:8]}): only libraries of one"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from polyglance.encoders import Encoder, load
-from polyglance.encoders.model_folder import DEFAULT_MODEL, shipped_models
+from polyglance.encoders.model_folder import DEFAULT_MODEL, ModelFolder, shipped_models
 from polyglance.encoders.stored_features import with_features
 from polyglance.errors import PolyglanceError
 from polyglance.search.store import ModelInfo
@@ -54,6 +54,25 @@ def stored_model(info: ModelInfo, library: str) -> Model:
             " it again as `model`"
         )
     return info.source
+
+
+def have_same_pictures(one: ModelInfo, other: ModelInfo) -> bool:
+    """Return whether two libraries have vectors of pictures of the same kind.
+
+    That is so for one model, and for two where either was fine-tuned with the vectors of pictures
+    kept; the model folders say so where they are still there.
+    """
+    both = {one.fingerprint, other.fingerprint}
+    if len(both) == 1:
+        return True
+    for source in filter(None, (one.source, other.source)):
+        try:
+            description = ModelFolder.open(source).description
+        except PolyglanceError:
+            continue
+        if both <= {description.fingerprint, *description.same_pictures_as}:
+            return True
+    return False
 
 
 def check_model(

@@ -22,6 +22,7 @@ from polyglance.data.captions import CaptionTable
 from polyglance.encoders.graph_reader import read_graph
 from polyglance.encoders.model_folder import PICTURE, READER, TEXT, ModelFolder
 from polyglance.encoders.reader import Reader
+from polyglance.encoders.reader_pictures import EncodedPicture
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.retrieval import evaluate_retrieval
 from polyglance.export.fine_tuned import fine_tuned_state, load_quantised, write_fine_tuned
@@ -195,6 +196,8 @@ def test_a_language_with_more_weight_is_drawn_more_often(folder: Path) -> None:
 
     assert share({}) == pytest.approx(1 / 3, abs=0.04)
     assert share({"fa": 4.0}) == pytest.approx(4 / 6, abs=0.04)
+    with pytest.raises(PolyglanceError, match=r"names frr, .*: the captions are in en, de, fa$"):
+        share({"frr": 3.0})
     with pytest.raises(PolyglanceError, match="give numbers above 0"):
         FineTuneRecipe(language_weights={"fa": 0.0})
 
@@ -254,6 +257,26 @@ def test_a_library_of_the_model_before_stays_valid(
         library.search("a red", k=3)
 
 
+@pytest.mark.parametrize("into", ["before", "after"])
+def test_libraries_of_both_models_can_be_merged(
+    folder: Path, run: tuple[Path, dict[str, Any]], tmp_path: Path, into: str
+) -> None:
+    models = {"before": folder / "small", "after": run[0] / "model"}
+    small_model(seed=7).export(tmp_path / "other")
+    (of,) = models.keys() - {into}
+    with (
+        polyglance.Library(tmp_path / "of.polyglance", model=models[of]) as source,
+        polyglance.Library(tmp_path / "into.polyglance", model=models[into]) as library,
+        polyglance.Library(tmp_path / "other.polyglance", model=tmp_path / "other") as other,
+    ):
+        source.add(folder / "second")
+        library.add(folder / "first")
+        other.add(folder / "first")
+        assert library.merge(source) == 19
+        with pytest.raises(PolyglanceError, match="only libraries of one model"):
+            other.merge(source)
+
+
 def test_a_reader_is_taken_along_while_its_layers_are_as_they_were(tmp_path: Path) -> None:
     source = ModelFolder.open()
     state = fine_tuned_state(load_quantised(source), source, ())
@@ -273,7 +296,14 @@ def test_a_reader_is_taken_along_while_its_layers_are_as_they_were(tmp_path: Pat
         assert same.files[graph] == source.description.files[graph]
     above = write("above", 6)
     assert above.description.fingerprint != source.description.fingerprint
-    assert Reader(above).config.model == above.description.fingerprint
+    reader = Reader(above)
+    assert reader.config.model == above.description.fingerprint
+    before, now = source.description.fingerprint, above.description.fingerprint
+    picture = EncodedPicture(np.zeros((0, 4), np.float16), np.eye(4, dtype=np.float32)[0])
+    for model in (before, now):  # a library of either has the same vectors of pictures
+        scores = reader.dual_scores(np.ones(4, np.float32), [picture], np.zeros(1), model=model)
+        assert scores == pytest.approx([0.5])
+    assert reader.dual_scores(np.ones(4), [picture], np.zeros(1), model="x") is None
     assert READER not in write("below", 5).description.files
 
 

@@ -50,7 +50,7 @@ def read_captions(sources: Sequence[Path]) -> list[Record]:
     for source in sources:
         records, folder = read_captioned_pictures(source)
         found += [
-            replace(record, image=str((folder / record.image).absolute()))
+            replace(record, image=os.path.normpath((folder / record.image).absolute()))
             for record in records
             if record.image and record.captions
         ]

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from polyglance.batches.inputs import VisualTable
 from polyglance.data.captions import CaptionTable
+from polyglance.errors import PolyglanceError
 from polyglance.models.mmp import MMP, contrast
 from polyglance.nn.packing import join_packings
 from polyglance.recipes.fine_tune.config import FineTuneRecipe
@@ -40,6 +41,11 @@ def build_task(
         captions: Of the pictures.
         recipe: The settings.
     """
+    if unknown := set(recipe.language_weights) - set(captions.language_codes):
+        raise PolyglanceError(
+            f"language_weights names {', '.join(sorted(unknown))}, which no caption is in: the"
+            f" captions are in {', '.join(captions.language_codes)}"
+        )
     task = KeptPicturesTask if recipe.keep_pictures else MMPTask
     return task(
         model,

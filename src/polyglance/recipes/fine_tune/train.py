@@ -141,14 +141,14 @@ def train(recipe: FineTuneRecipe, data: Path, run: Path, *, device: str = "cpu")
     write_report(report, run)
     if rank() == 0:
         settings = FineTuned(
-            _place(recipe.model),
+            _model_reference(recipe.model),
             source.description.fingerprint,
             recipe.name,
             tuple(sorted({*source.description.languages, *examples.captions.language_codes})),
             figures,
         )
         save_fine_tuned(fine_tuned_state(model, source, trainable(model)), settings, run)
-        _export(run)
+        _export(run, source)
     return report
 
 
@@ -219,17 +219,17 @@ def interpolated(model: MMP, before: dict[str, Tensor], share: float) -> Iterato
         interpolate(model, trained, 0.0)
 
 
-def _place(model: str | None) -> str:
+def _model_reference(model: str | None) -> str:
     """Return a shipped model's name or a folder's whole path, to open the model again."""
     if model is None or model in shipped_models():
         return model or DEFAULT_MODEL
     return str(Path(model).expanduser().absolute())
 
 
-def _export(run: Path) -> None:
+def _export(run: Path, source: ModelFolder) -> None:
     """Export the model folder, or print the command where onnx is not installed."""
     if find_spec("onnx"):
-        export_fine_tuned(run, run / "model")
+        export_fine_tuned(run, run / "model", source)
     else:
         print(
             "onnx is not installed here; on a machine with polyglance[train], make the model with"
