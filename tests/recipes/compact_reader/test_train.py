@@ -34,6 +34,7 @@ from polyglance.recipes.compact_reader.evaluation import ReaderEvaluation, dual_
 from polyglance.recipes.compact_reader.tasks import (
     DistilledAnswers,
     DistilledScores,
+    TransferredQuestions,
     listwise_loss,
     mine_hard_negatives,
 )
@@ -402,6 +403,58 @@ def test_a_compressed_reader_learns_the_mean_of_its_teachers(
     errors = [(a - (b + c) / 2) ** 2 for a, b, c in zip(own, first, second, strict=True)]
     assert learned["scores"].item() == pytest.approx(np.mean(errors), rel=1e-4)
     assert np.mean(errors) > 1e-3
+
+
+def test_some_questions_are_distilled_on_images_that_look_like_their_own(
+    recipe: ReaderRecipe, data: Path
+) -> None:
+    loaded = load_data(recipe, data, "cpu")
+    targets = answer_targets(loaded.answers, loaded.questions.questions)
+    model = reader_train.build_model(recipe, loaded, "cpu")
+    count = len(loaded.regions)
+    pool = (np.arange(count)[:, None] + [1, 2]) % count
+    task, _ = reader_train.build_tasks(recipe, model, loaded, targets, pool)
+    rows = task.sample_rows(np.random.default_rng(0)).repeat(500)
+    own = loaded.questions.table.record_ids[rows]
+
+    def distances(share: float) -> Counter[int]:
+        task.share = share
+        asked = task.sample_images(rows, np.random.default_rng(1))
+        return Counter(((asked - own) % count).tolist())
+
+    assert distances(0.0) == {0: len(rows)}  # as in the training of each reader
+    assert set(distances(1.0)) == {1, 2}
+    found = distances(0.4)
+    shares = [found[step] / len(rows) for step in (0, 1, 2)]
+    assert shares == pytest.approx([0.6, 0.2, 0.2], abs=0.04)
+    task.others = None
+    assert set(distances(1.0)) == set(range(count))
+    # Batches hold the images that were drawn.
+    task.others, task.share, task.batch = pool, 1.0, 8
+    batch = task.sample(np.random.default_rng(2))
+    again = np.random.default_rng(2)
+    drawn = task.sample_rows(again)
+    expected = task.sample_images(drawn, again)
+    assert set(batch.regions.pixels.index.tolist()) <= {*expected.tolist(), *(expected + count)}
+
+
+def test_only_distillation_transfers_questions(
+    recipe: ReaderRecipe, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares: list[tuple[str, float]] = []
+
+    def noted(task: TransferredQuestions, rows: Any, generator: np.random.Generator) -> Any:
+        name = "distilled" if task.share else "trained"
+        shares.append((name, task.share))
+        return task.questions.record_ids[rows]
+
+    monkeypatch.setattr(TransferredQuestions, "sample_images", noted)
+    compression = replace(recipe.compression, transferred_questions=0.25)
+    reader_train.train(replace(recipe, compression=compression, seeds=1), data, tmp_path / "run")
+    assert set(shares) == {("trained", 0.0), ("distilled", 0.25)}
+    assert shares[0][0] == "trained"
+    with pytest.raises(PolyglanceError, match="transferred_questions"):
+        ReaderCompression(transferred_questions=1.5)
 
 
 def test_the_copy_begins_as_its_first_teacher(

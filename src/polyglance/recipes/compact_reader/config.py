@@ -40,9 +40,15 @@ class ReaderCompression:
     steps: int = 400
     learning_rate: float = 1e-4
     warmup: int = 40
+    transferred_questions: float = 0.0
+    """Share of the questions that are asked about another image, one of the hard negatives of
+    their own. No person answered them: they show what the trained readers would answer where they
+    have learned nothing by heart."""
 
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 0, "0 or more", "steps", "warmup")
+        share = "transferred_questions"
+        validate_fields(self, lambda value: 0 <= value <= 1, "a share from 0 to 1", share)
         validate_fields(self, lambda value: value > 0, "a number above 0", "learning_rate")
 
 

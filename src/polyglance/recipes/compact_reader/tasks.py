@@ -64,6 +64,32 @@ def listwise_loss(scores: Tensor, negatives: int) -> Tensor:
     return (losses[0] + losses[1]) / 2
 
 
+class TransferredQuestions(VQATask):
+    """Questions of which some are asked about another image, one that looks like their own.
+
+    No person answered them, so they are for distillation alone. Of questions about their own
+    images, readers that are trained for long know the answers by heart, which says little of what
+    they would answer elsewhere.
+    """
+
+    share = 0.0
+    """Share of the questions that are asked about another image."""
+    others: Indices | None = None
+    """``(images, k)``: images that look like each image; None for any."""
+
+    def sample_images(self, rows: Indices, generator: np.random.Generator) -> Indices:
+        """Return the images that questions are asked about: their own, or another."""
+        own = super().sample_images(rows, generator)
+        if not self.share:
+            return own
+        if self.others is None:
+            found = generator.integers(len(self.regions), size=len(own))
+        else:
+            column = generator.integers(self.others.shape[1], size=len(own))
+            found = self.others[own, column]
+        return np.where(generator.random(len(own)) < self.share, found, own)
+
+
 class DistilledAnswers:
     """The answers of a compressed reader, learned from the mean of some trained ones."""
 

@@ -33,6 +33,7 @@ from polyglance.recipes.compact_reader.tasks import (
     DistilledAnswers,
     DistilledScores,
     ListwiseRetrievalTask,
+    TransferredQuestions,
     mine_hard_negatives,
 )
 from polyglance.recipes.cross_encoder.captions import LanguageBalancedSampler
@@ -40,7 +41,7 @@ from polyglance.recipes.run_folder import save_recipe, write_report
 from polyglance.recipes.stages import Stage
 from polyglance.recipes.uc2.tasks import ImageTextCorpus, Indices
 from polyglance.recipes.vqa.questions import answer_targets
-from polyglance.recipes.vqa.tasks import AnswerTargets, VQATask
+from polyglance.recipes.vqa.tasks import AnswerTargets
 from polyglance.records import atomic_write
 from polyglance.text.lexicon import Lexicon
 from polyglance.training.distributed import rank
@@ -223,7 +224,7 @@ def build_tasks(
     data: ReaderData,
     targets: AnswerTargets,
     hard_negatives: Indices | None,
-) -> tuple[VQATask, ListwiseRetrievalTask]:
+) -> tuple[TransferredQuestions, ListwiseRetrievalTask]:
     """Return what a model learns: answers, and matching.
 
     Args:
@@ -233,7 +234,7 @@ def build_tasks(
         targets: Of the training questions.
         hard_negatives: ``(images, k)``, or None for any.
     """
-    answers = VQATask(
+    answers = TransferredQuestions(
         model,
         data.regions,
         data.questions.table,
@@ -241,6 +242,7 @@ def build_tasks(
         batch=recipe.answering.batch,
         language_alpha=recipe.answering.language_alpha,
     )
+    answers.others = hard_negatives
     config = recipe.retrieval
     sampler = LanguageBalancedSampler(data.captions, language_alpha=config.language_alpha)
     retrieval = ListwiseRetrievalTask(
@@ -297,6 +299,7 @@ def compress(
             module.p = 0.0  # the teachers' numbers are exact
     quantise_linears(student)
     answers, retrieval = build_tasks(recipe, student, data, targets, hard_negatives)
+    answers.share = recipe.compression.transferred_questions
     weights = recipe.answering.weight, recipe.retrieval.weight
     tasks = MultiTask(
         [

@@ -142,12 +142,18 @@ class VQATask:
         rows: Indices = self._rows[self._base[language] + question]
         return rows
 
+    def sample_images(self, rows: Indices, generator: np.random.Generator) -> Indices:
+        """Return the image that each question is asked about: its own."""
+        return self.questions.record_ids[rows]
+
     def sample(self, generator: np.random.Generator) -> QuestionBatch:
         """Sample questions, and a view of each one's image."""
         share = rank_share(self.batch)
-        rows = self.sample_rows(generator)[share]
+        rows = self.sample_rows(generator)
+        images = self.sample_images(rows, generator)[share]
+        rows = rows[share]
         draws = item_draws(generator, self.batch, share)
-        regions = self.regions.select(self.questions.record_ids[rows], draws)
+        regions = self.regions.select(images, draws)
         text = pack_captions(self.questions, rows)
         return QuestionBatch(text, regions, self.targets.gather(rows))
 
