@@ -144,7 +144,7 @@ def rerank(reader: Reader, manifest: Path) -> dict[str, Any]:
         for place, (text, row) in enumerate(zip(texts, cosines, strict=True)):
             best = np.argsort(-row)[: reader.num_candidates]
             hits = [encoded[image] for image in best]
-            own = reader.dual_scores(queries[place], hits, row[best], model=reader.config.model)
+            own = reader.dual_scores(queries[place], hits, row[best], models=[reader.config.model])
             mean = row[best] if own is None else own
             mixed = reader.score(text, hits) + reader.dual_weight * mean / cosines.std()
             before.append(rank_of(place, best))

@@ -99,7 +99,8 @@ def test_tta_counts_where_the_library_has_the_same_dual_encoder(
     folder = save_cross_encoder(tmp_path / "model", parts, tiny_uc2(parts), dual_weight=2.0)
     plain = CrossEncoderReranker.open(folder)
     assert (
-        plain.dual_scores(np.ones(3), plain.encode_images(images[:1]), np.ones(1), model="") is None
+        plain.dual_scores(np.ones(3), plain.encode_images(images[:1]), np.ones(1), models=[""])
+        is None
     )
     encoder = ColourEncoder()
     torch.manual_seed(0)
@@ -110,12 +111,12 @@ def test_tta_counts_where_the_library_has_the_same_dual_encoder(
     reranker = CrossEncoderReranker.open(folder)
     query, cosines = encoder.encode_texts([TEXT])[0], np.ones(len(images))
     encoded = reranker.encode_images(images)
-    tta_cosines = reranker.dual_scores(query, encoded, cosines, model=encoder.fingerprint)
+    tta_cosines = reranker.dual_scores(query, encoded, cosines, models=["x", encoder.fingerprint])
     heads = load_projection_heads(folder / "projection_heads")
     loaded = reranker.loaded
     expected = tta_image_vectors(heads, images, loaded.backbone, loaded.image_backbone) @ query
     np.testing.assert_allclose(tta_cosines, expected, rtol=1e-4, atol=1e-5)
-    assert reranker.dual_scores(query, encoded, cosines, model="another") is None
+    assert reranker.dual_scores(query, encoded, cosines, models=["another"]) is None
 
     def rerank_scores(reranker: CrossEncoderReranker) -> dict[str, float | None]:
         with Library(tmp_path / "l", model=encoder, reranker=reranker) as library:

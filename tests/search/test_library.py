@@ -170,7 +170,7 @@ def test_libraries_of_one_model_are_merged(
         )  # two that may go different ways
     with Library(tmp_path / "alien.polyglance", model=ColourEncoder("alien")) as alien:
         alien.add(photos / "one")
-        with pytest.raises(PolyglanceError, match="only libraries of one model"):
+        with pytest.raises(PolyglanceError, match="put it back, or index again"):
             library.merge(alien)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -215,7 +215,7 @@ class ZeroDualScorer(GreenScorer):
         encoded: Sequence[float],
         cosines: NDArray[np.floating],
         *,
-        model: str,
+        models: Collection[str],
     ) -> NDArray[np.float64]:
         return np.zeros(len(encoded))
 

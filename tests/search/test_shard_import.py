@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from polyglance.errors import DataError, PolyglanceError
+from polyglance.search import model_info
 from polyglance.search.bulk import shard_import
 from polyglance.search.bulk.shard_import import import_shards
 from polyglance.search.bulk.shards import EncodedFile, ShardFolder, ShardPlan
@@ -145,9 +146,18 @@ def test_an_interrupted_import_is_resumed(
 
 def test_shards_of_another_model_are_refused(store: SqliteStore, tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", [entry("a")], fingerprint="another")
-    with pytest.raises(PolyglanceError, match="only shards of the library's model"):
+    with pytest.raises(PolyglanceError, match="only shards of a model"):
         import_shards(store, folder, "library")
     assert store.counts().pictures == 0
+
+
+def test_shards_of_a_model_with_the_same_vectors_of_pictures_are_imported(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_shards(tmp_path / "s", [entry("a")], fingerprint="fine-tuned")
+    known = {"fine-tuned": frozenset({"fine-tuned", "f"}), "f": frozenset({"f"})}
+    monkeypatch.setattr(model_info, "picture_models", lambda info: known[info.fingerprint])
+    assert counts(store, folder) == {"added": 1}
 
 
 def test_only_folders_that_the_user_confirmed_are_added(

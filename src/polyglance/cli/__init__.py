@@ -211,7 +211,7 @@ def export(
         print(f"{out}: {copied.name}, {copied.width} dimensions, {_megabytes(out)} MB")
         return
     from polyglance.cross_encoders.model_folder import export_cross_encoder, read_config
-    from polyglance.export.from_run import export_run
+    from polyglance.export.from_run import compact_system, export_run
 
     if read_config(run) or read_config(run.parent):  # a run, or a stage of one
         _refuse(f"{run} is a run of UC2 or M3P, which take no", name=name, max_tokens=max_tokens)
@@ -229,7 +229,11 @@ def export(
     if run.is_dir():
         reason = f"{run} is not a run of UC2 or M3P; only these take"
         _refuse(reason, backbone=backbone)
-    exported = export_run(run, out, name=name or "model", max_length=max_tokens)
+    if (system := compact_system(run)) in ("compact_reader", "fine_tune"):
+        _refuse(f"{run} keeps its model's maximum length and takes no", max_tokens=max_tokens)
+    if system == "compact_reader":
+        _refuse(f"{run} keeps its model's name and takes no", name=name)
+    exported = export_run(run, out, name=name, max_length=max_tokens)
     print(f"{out}: {exported.name}, {exported.width} dimensions, {_megabytes(out)} MB")
 
 

@@ -204,7 +204,10 @@ def _library_file(library: str | None) -> Path:
 def library_merge(
     others: Annotated[
         list[str],
-        typer.Argument(help="Libraries made with the same model.", callback=refuse_passwords),
+        typer.Argument(
+            help="Libraries whose models have the same vectors of pictures.",
+            callback=refuse_passwords,
+        ),
     ],
     library: LibraryOption = None,
     trust: Annotated[

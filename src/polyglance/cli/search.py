@@ -146,7 +146,10 @@ def search(
     ] = False,
     model: Annotated[
         str | None,
-        typer.Option(rich_help_panel=MODELS, help="The library's model, if it has moved."),
+        typer.Option(
+            rich_help_panel=MODELS,
+            help="The library's model, if it has moved, or one with the same vectors of pictures.",
+        ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print the hits as JSON.")

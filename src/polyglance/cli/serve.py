@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from polyglance.cli.completion import complete_model
 from polyglance.cli.index import LibraryOption
 from polyglance.errors import PolyglanceError, printable
 
@@ -51,6 +52,13 @@ def serve(
     trust_folder: Annotated[
         list[Path] | None,
         typer.Option(help="Also serve files of this folder, this time; repeatable."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            autocompletion=complete_model,
+            help="The library's model, if it has moved, or one with the same vectors of pictures.",
+        ),
     ] = None,
     cross_encoder: Annotated[
         Path | None,
@@ -99,7 +107,7 @@ def serve(
     # The reader takes a second for every search, which nobody asked for.
     reranks = rerank is not False if cross_encoder else bool(rerank)
     reranker = (cross_encoder or True) if reranks else None
-    with Library(library, reranker=reranker, threads=threads) as opened:
+    with Library(library, model=model, reranker=reranker, threads=threads) as opened:
         reader = None if cross_encoder and answerer else opened.reader()
         _confirm_folders(opened, trust_folder or ())
         serve(

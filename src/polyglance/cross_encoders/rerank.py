@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,7 +92,7 @@ class CrossEncoderReranker:
         images: Sequence[EncodedImage],
         cosines: NDArray[np.floating],
         *,
-        model: str,
+        models: Collection[str],
     ) -> NDArray[np.float32] | None:
         """Return the cosine of a query's vector with each image's augmented vector.
 
@@ -100,13 +100,13 @@ class CrossEncoderReranker:
             query: unit vector of the dual encoder, ``(width,)``.
             images: what `encode_images` returned.
             cosines: ignored: one of the augmented vector's views is the library's own.
-            model: fingerprint of the dual encoder.
+            models: fingerprints of the dual encoders that have the library's vectors of pictures.
 
         Returns:
-            ``(images,)``, or None if this model has no projection heads of that dual encoder.
+            ``(images,)``, or None if this model has projection heads of none of them.
         """
         heads = self.loaded.projection_heads
-        if heads is None or heads.config.model != model:
+        if heads is None or heads.config.model not in models:
             return None
         vectors = [image.tta_vector for image in images if image.tta_vector is not None]
         return np.asarray(np.stack(vectors) @ query, np.float32)

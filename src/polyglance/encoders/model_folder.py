@@ -115,6 +115,11 @@ class ModelDescription:
             raise PolyglanceError("a model takes either pictures or features")
 
     @property
+    def picture_models(self) -> frozenset[str]:
+        """Fingerprints of the models that are known to have this one's vectors of pictures."""
+        return frozenset((self.fingerprint, *self.same_pictures_as))
+
+    @property
     def fingerprint(self) -> str:
         """A hash of everything that determines the vectors; files count by their checksums."""
         if self.same_vectors_as is not None:

@@ -100,9 +100,9 @@ class OnnxEncoder(PicklableEncoder):
         return self.folder.description.fingerprint
 
     @property
-    def same_pictures_as(self) -> tuple[str, ...]:
-        """Fingerprints of other models with the same vectors of pictures."""
-        return self.folder.description.same_pictures_as
+    def picture_models(self) -> frozenset[str]:
+        """Fingerprints of the models that are known to have its vectors of pictures."""
+        return self.folder.description.picture_models
 
     @property
     def consistency(self) -> ConsistencyNetworks | None:

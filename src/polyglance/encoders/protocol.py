@@ -60,6 +60,12 @@ class Encoder(Protocol):
         """
 
 
+def picture_models_of(encoder: Encoder) -> frozenset[str]:
+    """Return the fingerprints of the models that have an encoder's vectors of pictures."""
+    own: frozenset[str] = getattr(encoder, "picture_models", frozenset((encoder.fingerprint,)))
+    return own
+
+
 @runtime_checkable
 class FeatureEncoder(Protocol):
     """An encoder of sentences, and of features extracted beforehand in place of pictures."""

@@ -11,7 +11,7 @@ match. Gradients would need a second graph; this takes a batch of about a hundre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -123,7 +123,7 @@ class Reader(PicklableEncoder):
         encoded: Sequence[EncodedPicture],
         cosines: NDArray[np.floating],
         *,
-        model: str,
+        models: Collection[str],
     ) -> NDArray[np.floating] | None:
         """Average a library's cosines with those at the size that the reader takes.
 
@@ -131,13 +131,13 @@ class Reader(PicklableEncoder):
             query: A unit vector, (width,).
             encoded: What `encode_images` returned.
             cosines: Of the library's vectors, (pictures,).
-            model: Fingerprint of the library's model.
+            models: Fingerprints of the models that have the library's vectors of pictures.
 
         Returns:
-            None if that model has other vectors of pictures, or the size is the library's own.
+            None if they are other vectors than the reader's, or the size is the library's own.
         """
         own = [picture.vector for picture in encoded if picture.vector is not None]
-        if model not in (self.config.model, *self.folder.description.same_pictures_as) or not own:
+        if self.folder.description.picture_models.isdisjoint(models) or not own:
             return None
         return np.asarray((cosines + np.stack(own) @ query) / 2)
 

@@ -17,6 +17,7 @@ from polyglance.cross_encoders.regions import (
 )
 from polyglance.data.captions import CaptionTable
 from polyglance.encoders import Encoder
+from polyglance.encoders.protocol import picture_models_of
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.embeddings import (
     EmbeddingLayout,
@@ -147,8 +148,10 @@ def score_languages(
         )
 
     tta_vectors, heads = None, loaded.projection_heads
-    dual_model = None if first_stage is None else first_stage.encoder.fingerprint
-    if heads is not None and heads.config.model == dual_model:
+    models: frozenset[str] = (
+        frozenset() if first_stage is None else picture_models_of(first_stage.encoder)
+    )
+    if heads is not None and heads.config.model in models:
         tta_vectors = tta_image_vectors(heads, files, loaded.backbone, loaded.image_backbone)
     for language in captions.language_codes:
         rows = captions.rows_in_language(language)

@@ -124,17 +124,18 @@ def save_fine_tuned(state: Mapping[str, Tensor], settings: FineTuned, run: Path)
 
 
 def export_fine_tuned(
-    run: Path, folder: Path, source: ModelFolder | None = None
+    run: Path, folder: Path, name: str | None = None, source: ModelFolder | None = None
 ) -> ModelDescription:
     """Write the model of a run of fine-tuning; this takes the package onnx.
 
     Args:
         run: The run.
         folder: Where to write; a model that is there is replaced.
+        name: The model's name; None for that of the recipe.
         source: The model that was fine-tuned; None opens it as the run names it.
 
     Returns:
-        The description of the model, whose name is that of the recipe.
+        The description of the model.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -159,7 +160,7 @@ def export_fine_tuned(
         source,
         state,
         folder,
-        name=settings.name,
+        name=name or settings.name,
         languages=settings.languages,
         figures=settings.figures,
     )

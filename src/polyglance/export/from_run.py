@@ -34,7 +34,7 @@ def export_run(
     run: Path,
     folder: Path,
     *,
-    name: str,
+    name: str | None = None,
     version: str = "1",
     max_length: int | None = None,
 ) -> ModelDescription:
@@ -42,31 +42,35 @@ def export_run(
 
     This is the compressed MMP model in ``RUN/compact``, the MMP model on features, or one that is
     not compressed, in ``RUN/model``, the SMALR model in ``RUN/words``, or in ``RUN/compact`` a
-    fine-tuned model, which keeps the name of its recipe, or a reader with the model that it belongs
+    fine-tuned model, or a reader with the model that it belongs
     to, whose name and version it keeps. A run of UC2 or M3P is exported by
     `polyglance.cross_encoders.model_folder`.
 
     Args:
         run: The run's folder.
         folder: Where to write the model.
-        name: The model's name.
+        name: The model's name; None for that of the recipe of fine-tuning, and for ``model``.
         version: The model's version.
-        max_length: Maximum number of tokens of a text; may exceed that of training. None for
-            that of training with MMP on features, and for 64, or all that there are, with others.
+            A reader's model keeps its own.
+        max_length: Maximum number of tokens of a text; may exceed that of training, but for a
+            reader's model and a fine-tuned one, which keep theirs. None for that of training with
+            MMP on features, and for 64, or all that there are, with others.
     """
     if not run.is_dir():
         raise DataError(
             f"{run} does not exist: give the folder of a run, the --out of 'polyglance train'"
         )
     _refuse_vqa(run)
-    if _system(run / COMPACT / "config.json") == "compact_reader":
+    system = compact_system(run)
+    if system == "compact_reader":
         from polyglance.export.reader import export_reader
 
         return export_reader(run, folder)
-    if _system(run / COMPACT / "config.json") == "fine_tune":
+    if system == "fine_tune":
         from polyglance.export.fine_tuned import export_fine_tuned
 
-        return export_fine_tuned(run, folder)
+        return export_fine_tuned(run, folder, name)
+    name = name or "model"
     if _system(run / TRAINED / "config.json") == SYSTEM:
         from polyglance.export.mmp_features import export_mmp_features
 
@@ -89,6 +93,11 @@ def export_run(
             figures=figures,
         )
     return _export_compact(run, folder, name=name, version=version, max_length=max_length)
+
+
+def compact_system(run: Path) -> str | None:
+    """Return the system that ``RUN/compact`` is of, such as ``fine_tune``; None without one."""
+    return _system(run / COMPACT / "config.json")
 
 
 def _refuse_vqa(run: Path) -> None:

@@ -202,9 +202,16 @@ class Backbone(Protocol):
     std: Tensor
 
 
-def pool_for(images: int) -> DecodePool:
-    """Return what decodes so many images: processes for many, threads for others."""
-    return PixelStreaming().open_pool() if images >= _MANY_IMAGES else DecodePool()
+def pool_for(images: int, workers: int | None = None) -> DecodePool:
+    """Return what decodes so many images: processes for many, threads for others.
+
+    Args:
+        images: How many there are.
+        workers: Processes; 0 for threads, None for one a core.
+    """
+    if images < _MANY_IMAGES:
+        return DecodePool()
+    return PixelStreaming(decode_workers=workers).open_pool()
 
 
 def read_many_pixels(

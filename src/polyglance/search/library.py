@@ -21,7 +21,7 @@ from polyglance.errors import PolyglanceError, printable
 from polyglance.search.confirmed_folders import confirm_folders, confirmed_folders
 from polyglance.search.indexing import Indexer, IndexReport, delete_in_batches
 from polyglance.search.merge import merge_into
-from polyglance.search.model_info import have_same_pictures
+from polyglance.search.model_info import have_same_picture_vectors
 from polyglance.search.query import (
     PathLike,
 )
@@ -188,7 +188,7 @@ class Library(SearchableLibrary):
         )
 
     def merge(self, other: PathLike | Library, *, trust: bool = False) -> int:
-        """Add the items of another library of the same model; return how many were new.
+        """Add the items of another library, and return how many were new.
 
         Files that both have stay as they are here, and files that were removed here stay out.
         The other's folders are added, for `update` to scan, if this user confirmed them there
@@ -207,11 +207,11 @@ class Library(SearchableLibrary):
             info = replace(source.model_info, library=uuid.uuid4().hex)
             store = self._store(create=True, like=info)
             own = store.model_info
-            if not have_same_pictures(source.model_info, own):
+            if not have_same_picture_vectors(source.model_info, own):
                 raise PolyglanceError(
                     f"{opened.name} was made with the model {source.model_info.model} and"
-                    f" {self.name} with {own.model} ({own.fingerprint[:8]}): only libraries of one"
-                    " model can be merged"
+                    f" {self.name} with {own.model} ({own.fingerprint[:8]}), whose vectors of"
+                    " pictures are others, or whose folder has moved: put it back, or index again"
                 )
             folders = source.places(SCANNED) if trust else sorted(opened.confirmed)
             count = merge_into(store, source, folders)

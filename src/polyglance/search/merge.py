@@ -12,7 +12,7 @@ BATCH_SIZE = 256
 
 
 def merge_into(store: Store, other: Store, folders: Sequence[str]) -> int:
-    """Add the items of another store of the same model.
+    """Add the items of another store, whose vectors of pictures can be compared with its own.
 
     Files that both have stay as they are in ``store``, and files that were removed from it
     stay out.

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from polyglance.encoders import Encoder, load
 from polyglance.encoders.model_folder import DEFAULT_MODEL, ModelFolder, shipped_models
+from polyglance.encoders.protocol import picture_models_of
 from polyglance.encoders.stored_features import with_features
 from polyglance.errors import PolyglanceError
 from polyglance.search.store import ModelInfo
@@ -56,23 +57,27 @@ def stored_model(info: ModelInfo, library: str) -> Model:
     return info.source
 
 
-def have_same_pictures(one: ModelInfo, other: ModelInfo) -> bool:
-    """Return whether two libraries have vectors of pictures of the same kind.
+def picture_models(info: ModelInfo) -> frozenset[str]:
+    """Return the fingerprints of the models that have a library's vectors of pictures.
 
-    That is so for one model, and for two where either was fine-tuned with the vectors of pictures
-    kept; the model folders say so where they are still there.
+    Those are its own model and those that this one was fine-tuned from with its vectors of pictures
+    kept, or the other way round; the model's folder says so where it is still there.
     """
-    both = {one.fingerprint, other.fingerprint}
-    if len(both) == 1:
-        return True
-    for source in filter(None, (one.source, other.source)):
+    if info.source:
         try:
-            description = ModelFolder.open(source).description
+            known = ModelFolder.open(info.source).description.picture_models
         except PolyglanceError:
-            continue
-        if both <= {description.fingerprint, *description.same_pictures_as}:
-            return True
-    return False
+            known = frozenset[str]()
+        if info.fingerprint in known:
+            return known
+    return frozenset((info.fingerprint,))
+
+
+def have_same_picture_vectors(one: ModelInfo, other: ModelInfo) -> bool:
+    """Return whether vectors of pictures in two libraries can be compared."""
+    if one.fingerprint == other.fingerprint:
+        return True
+    return not picture_models(one).isdisjoint(picture_models(other))
 
 
 def check_model(
@@ -89,8 +94,9 @@ def check_model(
         library: Name of the library.
         folders: Returns what was indexed, for the way out.
     """
-    same = (encoder.fingerprint, *getattr(encoder, "same_pictures_as", ()))
-    if encoder.width != info.width or info.fingerprint not in same:
+    own = picture_models_of(encoder)
+    is_same = info.fingerprint in own or not own.isdisjoint(picture_models(info))
+    if encoder.width != info.width or not is_same:
         if info.source == DEFAULT_MODEL == encoder.name:
             raise PolyglanceError(
                 f"{library} was made with an earlier edition of {info.model}, whose vectors"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from polyglance.encoders.model_folder import is_model
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import DataError, MissingExtraError
+from polyglance.search.model_info import picture_models
 from polyglance.search.query import Hit, MediaRef, QueryText
 from polyglance.search.render.images import read_image
 from polyglance.search.store import Store
@@ -76,7 +77,7 @@ class RescoresVectors(Protocol):
         encoded: Sequence[Any],
         cosines: NDArray[np.floating],
         *,
-        model: str,
+        models: Collection[str],
     ) -> NDArray[np.floating] | None:
         """Return the cosine of a query's vector with each encoded image.
 
@@ -85,10 +86,10 @@ class RescoresVectors(Protocol):
             encoded: Images encoded by `PairScorer.encode_images`.
             cosines: Of the library's vectors, ``[len(encoded)]``, with which a scorer may average
                 its own.
-            model: The fingerprint of the model that encoded the query.
+            models: Fingerprints of the models that have the library's vectors of pictures.
 
         Returns:
-            ``[len(encoded)]``, or None if the scorer's vectors are of another model.
+            ``[len(encoded)]``, or None if the scorer's vectors are of other models.
         """
 
 
@@ -126,6 +127,7 @@ class Reranker:
         self._scorer, self._store, self._cache_size = scorer, store, cache_size
         self._cache: OrderedDict[int, Any] = OrderedDict()
         self._sample: tuple[Hashable, Vectors] | None = None
+        self._models: frozenset[str] | None = None
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(_NUM_THREADS, "reranking")
 
@@ -185,8 +187,9 @@ class Reranker:
         cosines = np.array([hit.score for hit in hits])
         if not isinstance(self._scorer, RescoresVectors):
             return cosines
-        model = self._store.model_info.fingerprint
-        rescored = self._scorer.dual_scores(query, encoded, cosines, model=model)
+        if self._models is None:
+            self._models = picture_models(self._store.model_info)
+        rescored = self._scorer.dual_scores(query, encoded, cosines, models=self._models)
         if rescored is None:
             return cosines
         return np.where([hit.span is None for hit in hits], rescored, (cosines + rescored) / 2)

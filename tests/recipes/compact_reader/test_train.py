@@ -209,11 +209,11 @@ def test_its_cosines_are_the_mean_over_both_sizes(
         query = encoder.encode_texts([record.captions["en"][0]])[0]
         cosines = vectors @ query
         np.testing.assert_allclose(cosines, expected.cosines["en"][:, place], atol=_EIGHT_BITS)
-        found = reader.dual_scores(query, encoded, cosines, model=reader.config.model)
+        found = reader.dual_scores(query, encoded, cosines, models=[reader.config.model])
         assert found is not None
         np.testing.assert_allclose(found, expected.tta_cosines["en"][:, place], atol=_EIGHT_BITS)
         assert np.abs(found - cosines).max() > 1e-3
-        assert reader.dual_scores(query, encoded, cosines, model="another") is None
+        assert reader.dual_scores(query, encoded, cosines, models=["another"]) is None
 
 
 def test_a_reader_of_the_dual_encoders_size_leaves_the_cosines(

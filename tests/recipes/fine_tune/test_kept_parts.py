@@ -36,6 +36,8 @@ from polyglance.recipes.fine_tune import train as fine_tune_train
 from polyglance.recipes.fine_tune.config import FineTuneRecipe
 from polyglance.recipes.fine_tune.tasks import build_task
 from polyglance.records import Record, read_manifest, write_manifest
+from polyglance.search.model_info import picture_models
+from polyglance.search.store import ModelInfo
 
 WORDS = ("red", "green", "blue", "white", "black", "brown", "pink", "gold", "navy", "teal")
 FROZEN = 2
@@ -198,7 +200,7 @@ def test_a_language_with_more_weight_is_drawn_more_often(folder: Path) -> None:
     assert share({"fa": 4.0}) == pytest.approx(4 / 6, abs=0.04)
     with pytest.raises(PolyglanceError, match=r"names frr, .*: the captions are in en, de, fa$"):
         share({"frr": 3.0})
-    with pytest.raises(PolyglanceError, match="give numbers above 0"):
+    with pytest.raises(PolyglanceError, match="give finite numbers above 0"):
         FineTuneRecipe(language_weights={"fa": 0.0})
 
 
@@ -227,7 +229,7 @@ def test_pictures_are_encoded_in_chunks_as_at_once(
     source = ModelFolder.open(folder / "small")
     model, preprocessing = load_quantised(source), source.description.pictures
     assert preprocessing is not None
-    records = fine_tune_data.read_captions([folder / "first" / "train.jsonl"])
+    records, _ = fine_tune_data.read_captions([folder / "first" / "train.jsonl"])
     broken = folder / "broken.png"
     broken.write_bytes(b"no picture")
     records.insert(5, Record(image=str(broken), captions={"en": ("a",)}))
@@ -273,8 +275,33 @@ def test_libraries_of_both_models_can_be_merged(
         library.add(folder / "first")
         other.add(folder / "first")
         assert library.merge(source) == 19
-        with pytest.raises(PolyglanceError, match="only libraries of one model"):
+        with pytest.raises(PolyglanceError, match="put it back, or index again"):
             other.merge(source)
+
+
+def test_two_models_fine_tuned_from_one_share_their_libraries(
+    folder: Path, run: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    settings = [*SETTINGS, "loop.seed=5", f"model={folder / 'small'}"]
+    open_recipe("fine-tune", settings).train(folder, tmp_path / "sibling")
+    models = (run[0] / "model", tmp_path / "sibling" / "model")
+    first, second = (ModelFolder.open(model).description for model in models)
+    assert first.fingerprint != second.fingerprint
+    with (
+        polyglance.Library(tmp_path / "one.polyglance", model=models[0]) as one,
+        polyglance.Library(tmp_path / "two.polyglance", model=models[1]) as two,
+    ):
+        one.add(folder / "first")
+        two.add(folder / "second")
+        assert two.merge(one) == 12
+    with polyglance.Library(tmp_path / "one.polyglance", model=models[1]) as library:
+        assert library.search("a red", k=3)
+    # Their vectors of pictures are those of the model before, which a reader may belong to.
+    assert picture_models(ModelInfo("x", str(models[1]), second.fingerprint, WIDTH, "")) == {
+        second.fingerprint, ModelFolder.open(folder / "small").description.fingerprint,
+    }  # fmt: skip
+    moved = ModelInfo("x", str(tmp_path / "moved"), second.fingerprint, WIDTH, "")
+    assert picture_models(moved) == {second.fingerprint}
 
 
 def test_a_reader_is_taken_along_while_its_layers_are_as_they_were(tmp_path: Path) -> None:
@@ -301,9 +328,9 @@ def test_a_reader_is_taken_along_while_its_layers_are_as_they_were(tmp_path: Pat
     before, now = source.description.fingerprint, above.description.fingerprint
     picture = EncodedPicture(np.zeros((0, 4), np.float16), np.eye(4, dtype=np.float32)[0])
     for model in (before, now):  # a library of either has the same vectors of pictures
-        scores = reader.dual_scores(np.ones(4, np.float32), [picture], np.zeros(1), model=model)
+        scores = reader.dual_scores(np.ones(4, np.float32), [picture], np.zeros(1), models=[model])
         assert scores == pytest.approx([0.5])
-    assert reader.dual_scores(np.ones(4), [picture], np.zeros(1), model="x") is None
+    assert reader.dual_scores(np.ones(4), [picture], np.zeros(1), models=["x"]) is None
     assert READER not in write("below", 5).description.files
 
 
@@ -327,14 +354,13 @@ def test_a_run_without_onnx_is_exported_later(
     assert done.returncode == 0, done.stderr
     assert f"polyglance export {place} --out {place / 'model'}" in done.stderr
     assert not (place / "model").exists()
-    description = export_run(place, tmp_path / "model", name="another")
-    assert description.name == "fine-tuned"
+    assert export_run(place, tmp_path / "model").name == "fine-tuned"
     # Two trainings agree but for rounding, two exports of one to the byte.
     texts = ["a red", "blue 3", "grün 100"]
     models = [polyglance.load(at) for at in (tmp_path / "model", run[0] / "model")]
     later, once = (model.encode_texts(texts) for model in models)
     assert cosines(later, once).min() > 0.999
-    export_run(run[0], tmp_path / "again", name="another")
+    assert export_run(run[0], tmp_path / "again", name="another").name == "another"
     for graph in (TEXT, PICTURE):
         assert (tmp_path / "again" / graph).read_bytes() == (run[0] / "model" / graph).read_bytes()
 
@@ -346,16 +372,7 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
         PolyglanceError, match=r"set objective\.intra and objective\.cross to false"
     ):
         open_recipe("fine-tune", ["keep_pictures=true", "objective.intra=true"])
-
-
-def test_no_picture_of_several_manifests_is_trained_on_and_held_out() -> None:
-    records = [Record(image=f"{n}.png", captions={"en": ("a dog",)}) for n in range(40)]
-    again = [*records, *records[:30], *records[:30]]
-    recipe = FineTuneRecipe(held_out=0.5)
-    training, held_out = fine_tune_data.split_records(again, recipe)
-    pictures = [again[number].image for number in held_out]
-    assert len(pictures) == len(set(pictures)) == 20
-    assert max(held_out) < 40
-    rest = {record.image for record in records} - set(pictures)
-    assert sorted(training) == [n for n, record in enumerate(again) if record.image in rest]
-    assert len(training) > len(rest)  # those that are repeated count as often
+    with pytest.raises(PolyglanceError, match="leave out min_crop_area and mirror"):
+        open_recipe("fine-tune", ["keep_pictures=true", "mirror=false"])
+    with pytest.raises(PolyglanceError, match="give finite numbers above 0"):
+        open_recipe("fine-tune", ["language_weights={de: .inf}"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from polyglance.config import validate_fields
@@ -24,7 +25,8 @@ class FineTuneRecipe:
     """Share of the pictures that is not trained on; ``held-out.jsonl`` in the run lists them."""
     extra_train: tuple[str, ...] = ()
     """Further pictures and captions in the data folder, of any layout that ``captions`` may
-    have."""
+    have. A picture that several name has the captions of all; one that is named twice, also by
+    naming a manifest twice, is drawn twice as often."""
     validation: str | None = None
     """Pictures and captions in the data folder that choose the checkpoint, in all languages that
     they have, each time with the weights interpolated as they are written; None keeps the last.
@@ -47,6 +49,9 @@ class FineTuneRecipe:
     frozen_text_layers: int = 0
     """Lower layers of the text encoder that stay exactly as they are, with all below them. The
     model's reader stays valid if these are all that it takes, and pictures are kept."""
+    decode_workers: int | None = None
+    """Processes that decode pictures where there are 10,000 or more; 0 for threads, None for one a
+    core."""
     min_crop_area: float = 0.7
     mirror: bool = True
     """Whether pictures are mirrored at random: false where left and right matter."""
@@ -71,17 +76,22 @@ class FineTuneRecipe:
         validate_fields(
             self, lambda value: 0 < value <= 1, "a share above 0, up to 1", "min_crop_area"
         )
-        counts = ("backbone_lr_multiplier", "frozen_text_layers")
+        counts = ("backbone_lr_multiplier", "frozen_text_layers", "decode_workers")
         validate_fields(self, lambda value: value >= 0, "0 or more", *counts)
         validate_fields(
             self,
-            lambda weights: all(weight > 0 for weight in weights.values()),
-            "numbers above 0; leave a language out with languages",
+            lambda weights: all(0 < weight < math.inf for weight in weights.values()),
+            "finite numbers above 0; leave a language out with languages",
             "language_weights",
         )
         if self.keep_pictures and self.backbone_lr_multiplier > 0:
             raise PolyglanceError(
                 "keep_pictures leaves the image network as it is: set backbone_lr_multiplier to 0"
+            )
+        changed = (self.min_crop_area, self.mirror) != (type(self).min_crop_area, type(self).mirror)
+        if self.keep_pictures and changed:
+            raise PolyglanceError(
+                "keep_pictures encodes pictures whole, once: leave out min_crop_area and mirror"
             )
         if self.keep_pictures and (self.objective.intra or self.objective.cross):
             raise PolyglanceError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -44,36 +45,60 @@ def captions_of(recipe: FineTuneRecipe, data: Path) -> list[Path]:
     return [first, *(data / name for name in recipe.extra_train)]
 
 
-def read_captions(sources: Sequence[Path]) -> list[Record]:
-    """Return the captioned pictures of manifests or folders, with the pictures' whole paths."""
-    found = []
+def read_captions(sources: Sequence[Path]) -> tuple[list[Record], Counter[str]]:
+    """Read the captioned pictures of manifests or folders.
+
+    Args:
+        sources: Each may name pictures that others name, too.
+
+    Returns:
+        A record for each picture, with its whole path and the captions of all sources, and the
+        number of sources that name it.
+    """
+    captions: dict[str, dict[str, dict[str, None]]] = {}
+    counts = Counter[str]()
     for source in sources:
         records, folder = read_captioned_pictures(source)
-        found += [
-            replace(record, image=os.path.normpath((folder / record.image).absolute()))
-            for record in records
-            if record.image and record.captions
-        ]
-    return found
+        named = set[str]()
+        for record in records:
+            if not record.image or not record.captions:
+                continue
+            path = os.path.realpath(folder / record.image)
+            named.add(path)
+            known = captions.setdefault(path, {})
+            for language, texts in record.captions.items():
+                known.setdefault(language, {}).update(dict.fromkeys(texts))
+        counts.update(named)
+    found = [
+        Record(image=path, captions={code: tuple(texts) for code, texts in own.items()})
+        for path, own in captions.items()
+    ]
+    return found, counts
 
 
-def read_pictures(records: Sequence[Record], size: int) -> tuple[list[Record], Tensor]:
+def read_pictures(
+    records: Sequence[Record], size: int, pool: DecodePool | None = None
+) -> tuple[list[Record], Tensor]:
     """Read the pictures of records; those that cannot be read are named and left out.
 
     Args:
         records: The pictures, by their whole paths, and captions.
         size: Side of the squares.
+        pool: Decodes them; None for threads.
 
     Returns:
         The records left, and their pixels, uint8 ``(n, size, size, RGB)``.
     """
-    good, pixels, errors = _decode(records, size, pool_for(len(records)))
+    good, pixels, errors = _decode(records, size, pool or DecodePool())
     _report(errors)
     return good, pixels
 
 
 def encode_pictures(
-    records: Sequence[Record], model: MMP, preprocessing: ImagePreprocessing
+    records: Sequence[Record],
+    model: MMP,
+    preprocessing: ImagePreprocessing,
+    pool: DecodePool | None = None,
 ) -> tuple[list[Record], Tensor]:
     """Encode the pictures of records whole; those that cannot be read are named and left out.
 
@@ -81,12 +106,13 @@ def encode_pictures(
         records: The pictures, by their whole paths, and captions.
         model: Encodes them; it is switched to evaluation.
         preprocessing: How the model takes pictures.
+        pool: Decodes them; None for threads.
 
     Returns:
         The records left, and their unit vectors, ``(n, width)`` on the model's device.
     """
     model.eval()
-    pool = pool_for(len(records))
+    pool = pool or DecodePool()
     kept: list[Record] = []
     errors: list[str] = []
     vectors = [torch.zeros(0, model.config.width, device=next(model.parameters()).device)]
@@ -113,9 +139,10 @@ def load_pictures(
     recipe: FineTuneRecipe,
 ) -> tuple[list[Record], Tensor]:
     """Return the records whose pictures can be read, and what `open_visuals` takes of them."""
+    pool = pool_for(len(records), recipe.decode_workers)
     if recipe.keep_pictures:
-        return encode_pictures(records, model, preprocessing)
-    return read_pictures(records, preprocessing.size)
+        return encode_pictures(records, model, preprocessing, pool)
+    return read_pictures(records, preprocessing.size, pool)
 
 
 def open_visuals(
@@ -155,7 +182,7 @@ def load_validation(
     """
     if recipe.validation is None:
         return None
-    records = read_captions([data / recipe.validation])
+    records, _ = read_captions([data / recipe.validation])
     records, pictures = load_pictures(records, model, preprocessing, recipe)
     if not records:
         raise PolyglanceError(f"{data / recipe.validation} has no picture that can be read")
@@ -163,37 +190,25 @@ def load_validation(
     return RetrievalSplit(open_visuals(pictures, model, preprocessing, recipe), captions)
 
 
-def split_records(records: Sequence[Record], recipe: FineTuneRecipe) -> tuple[list[int], list[int]]:
-    """Return the numbers of the records to train on and held out, drawn by the recipe's seed.
-
-    No picture is in both: of one that several manifests name, all records are trained on, or the
-    first is held out and the others are left out.
-
-    Args:
-        records: With the pictures' whole paths.
-        recipe: The settings.
-    """
-    first_of: dict[str | None, int] = {}
-    for number, record in enumerate(records):
-        first_of.setdefault(record.image, number)
-    pictures = [*first_of]
-    held_out = max(1, round(recipe.held_out * len(pictures)))
-    if len(pictures) - held_out < 2:
+def split_records(count: int, recipe: FineTuneRecipe) -> tuple[list[int], list[int]]:
+    """Return the numbers of the records to train on and held out, drawn by the recipe's seed."""
+    held_out = max(1, round(recipe.held_out * count))
+    if count - held_out < 2:
         raise PolyglanceError(
-            f"{len(pictures)} of the pictures with captions can be read, too few to train on:"
+            f"{count} of the pictures with captions can be read, too few to train on:"
             " add pictures or lower held_out"
         )
-    drawn = np.random.default_rng(recipe.loop.seed).permutation(len(pictures))[:held_out]
-    chosen = {pictures[number] for number in drawn}
-    training = [number for number, record in enumerate(records) if record.image not in chosen]
-    return training, sorted(first_of[picture] for picture in chosen)
+    drawn = np.random.default_rng(recipe.loop.seed).permutation(count)[:held_out]
+    chosen = set(drawn.tolist())
+    return [number for number in range(count) if number not in chosen], sorted(chosen)
 
 
 def moved_records(records: Sequence[Record], folder: Path) -> list[Record]:
     """Return the records with the paths of their pictures relative to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
+    start = os.path.realpath(folder)
     return [
-        replace(record, image=Path(os.path.relpath(str(record.image), folder)).as_posix())
+        replace(record, image=Path(os.path.relpath(str(record.image), start)).as_posix())
         for record in records
     ]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from polyglance.batches.inputs import VisualTable
@@ -31,7 +33,11 @@ class KeptPicturesTask(MMPTask):
 
 
 def build_task(
-    model: MMP, visuals: VisualTable, captions: CaptionTable, recipe: FineTuneRecipe
+    model: MMP,
+    visuals: VisualTable,
+    captions: CaptionTable,
+    recipe: FineTuneRecipe,
+    often: NDArray[np.float64] | None = None,
 ) -> MMPTask:
     """Return the task of a recipe.
 
@@ -40,6 +46,7 @@ def build_task(
         visuals: Vectors where the recipe keeps pictures, pixels otherwise.
         captions: Of the pictures.
         recipe: The settings.
+        often: How often each picture is drawn, relative to others; None for all alike.
     """
     if unknown := set(recipe.language_weights) - set(captions.language_codes):
         raise PolyglanceError(
@@ -55,4 +62,5 @@ def build_task(
         batch=recipe.batch,
         captions_per_image=recipe.captions_per_image,
         weights={code: recipe.language_weights.get(code, 1.0) for code in captions.language_codes},
+        image_weights=often,
     )

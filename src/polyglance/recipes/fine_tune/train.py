@@ -8,6 +8,8 @@ teach (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models").
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -55,13 +58,16 @@ from polyglance.recipes.mmp.evaluation import (
     photo_scores,
 )
 from polyglance.recipes.run_folder import save_recipe, write_report
-from polyglance.records import write_manifest
+from polyglance.records import atomic_write, write_manifest
 from polyglance.text.huggingface import FastTokenizer
 from polyglance.training.distributed import rank, world_size
 from polyglance.training.loop import train_loop
 from polyglance.training.mixture import Mixture
+from polyglance.utils.bounded import parse_json
 from polyglance.weights.unigram import xlmr_tokenizer
 
+SOURCE = "source.json"
+"""File in the run folder that says which model is fine-tuned."""
 HELD_OUT = "held-out.jsonl"
 """Manifest in the run folder of the pictures that were not trained on."""
 _PICTURE_SIDE = (BACKBONE_MODULE, "visual_input", "visual_pooling")
@@ -91,9 +97,9 @@ def train(recipe: FineTuneRecipe, data: Path, run: Path, *, device: str = "cpu")
     freeze(model, recipe)
     tokenizer = open_vocabulary(source)
     validation = load_validation(data, model, preprocessing, tokenizer, recipe)
-    records = read_captions(captions_of(recipe, data))
+    records, counts = read_captions(captions_of(recipe, data))
     records, pictures = load_pictures(records, model, preprocessing, recipe)
-    numbers = split_records(records, recipe)
+    numbers = split_records(len(records), recipe)
     training, held_out = ([records[number] for number in part] for part in numbers)
     examples, tests = (
         RetrievalSplit(
@@ -107,8 +113,10 @@ def train(recipe: FineTuneRecipe, data: Path, run: Path, *, device: str = "cpu")
         )
         for part, chosen in zip((training, held_out), numbers, strict=True)
     )
-    task = build_task(model, examples.visuals, examples.captions, recipe)
+    often = np.array([counts[str(record.image)] for record in training], float)
+    task = build_task(model, examples.visuals, examples.captions, recipe, often)
     save_recipe(recipe, "fine_tune", run)
+    check_source(source, run)
     if rank() == 0:
         write_manifest(run / HELD_OUT, moved_records(held_out, run))
     before = {name: p.detach().clone() for name, p in trainable(model).items()}
@@ -161,6 +169,25 @@ def open_source(model: str | None) -> ModelFolder:
             " model or an export of the recipe polyglance-small"
         )
     return source
+
+
+def check_source(source: ModelFolder, run: Path) -> None:
+    """Note in the run which model is fine-tuned; refuse to continue from another.
+
+    The default model changes with an update, and its weights would be mixed with those of before.
+    """
+    noted, own = run / SOURCE, source.description.fingerprint
+    if noted.exists():
+        before = str(parse_json(noted.read_bytes())["fingerprint"])
+        if before != own:
+            raise PolyglanceError(
+                f"{run} fine-tunes another model than {source.path} ({before[:8]}, not {own[:8]}):"
+                " give the former with --set model=FOLDER, or another --out"
+            )
+    elif rank() == 0:
+        with atomic_write(noted) as file:
+            name = source.description.name
+            file.write(json.dumps({"model": name, "fingerprint": own}) + "\n")
 
 
 def open_vocabulary(source: ModelFolder) -> FastTokenizer:
@@ -229,10 +256,10 @@ def _model_reference(model: str | None) -> str:
 def _export(run: Path, source: ModelFolder) -> None:
     """Export the model folder, or print the command where onnx is not installed."""
     if find_spec("onnx"):
-        export_fine_tuned(run, run / "model", source)
+        export_fine_tuned(run, run / "model", source=source)
     else:
         print(
             "onnx is not installed here; on a machine with polyglance[train], make the model with"
-            f" polyglance export {run} --out {run / 'model'}",
+            f" polyglance export {shlex.quote(str(run))} --out {shlex.quote(str(run / 'model'))}",
             file=sys.stderr,
         )

@@ -66,6 +66,7 @@ class MMPTask:
         batch: int,
         captions_per_image: int = 1,
         weights: Mapping[str, float] | None = None,
+        image_weights: NDArray[np.float64] | None = None,
         streaming: Streaming | None = None,
     ) -> None:
         """Prepare to draw from images that have captions.
@@ -79,6 +80,8 @@ class MMPTask:
             captions_per_image: Captions drawn for each image; consecutive ones are in
                 different languages wherever the image has more than one.
             weights: How often each language is drawn; None for all equally.
+            image_weights: How often each image is drawn, ``(images,)``; None for all equally. Not
+                with ``streaming``.
             streaming: Go through the images in shuffled order instead of drawing them, for a
                 corpus on disk; every image then comes once an epoch.
         """
@@ -99,6 +102,9 @@ class MMPTask:
                 "no image has a caption to train on: choose languages that the corpus has"
             )
         self.batch = min(batch, len(self.items))
+        self._shares: NDArray[np.float64] | None = None
+        if image_weights is not None and len(set(image_weights[self.items].tolist())) > 1:
+            self._shares = image_weights[self.items] / image_weights[self.items].sum()
         self._order: GroupedOrder | None = None
         if streaming is not None:
             whole = replace(streaming, per_batch=self.batch)
@@ -108,7 +114,7 @@ class MMPTask:
         """Draw images and captions."""
         share = rank_share(self.batch, equal=True)
         if self._order is None:
-            items = generator.choice(self.items, self.batch, replace=False)
+            items = generator.choice(self.items, self.batch, replace=False, p=self._shares)
         else:
             items = self.items[take_in_order(self._order, self.batch, generator)[1]]
         sentences, rows = [], None

@@ -36,7 +36,7 @@ def build_fine_tune_run(recipe: FineTuneRecipe, mean_tokens: int, device: str) -
         count,
         CorpusShape(mean_tokens),
         model.config.encoder.vocab_size,
-        ("en", "de"),
+        tuple(dict.fromkeys(("en", "de", *recipe.language_weights))),
         recipe.max_text_tokens,
     )
     task = build_task(model, visuals, captions, recipe)

@@ -9,7 +9,7 @@ from polyglance.errors import PolyglanceError
 from polyglance.search.bulk.listing import is_manifest
 from polyglance.search.bulk.shards import EncodedFile, ShardFolder
 from polyglance.search.indexing import IndexReport
-from polyglance.search.model_info import have_same_pictures
+from polyglance.search.model_info import have_same_picture_vectors
 from polyglance.search.scan import is_within
 from polyglance.search.store import EXCLUDED, SCANNED, BadFile, Entry, FileRecord, Store
 from polyglance.utils.progress import progress
@@ -44,11 +44,11 @@ def import_shards(
     """
     start = time.monotonic()
     plan, model_info = shards.plan, store.model_info
-    if not have_same_pictures(model_info, shards.new_model_info()):
+    if not have_same_picture_vectors(model_info, shards.new_model_info()):
         raise PolyglanceError(
             f"{shards.name} was made with the model {plan.model} and {library} with"
-            f" {model_info.model} ({model_info.fingerprint[:8]}): only shards of the library's"
-            " model can be imported"
+            f" {model_info.model} ({model_info.fingerprint[:8]}): only shards of a model"
+            " with the library's vectors of pictures can be imported"
         )
     counts = dict.fromkeys(("added", "changed", "unchanged"), 0)
     bad: list[BadFile] = []
