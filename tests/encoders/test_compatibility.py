@@ -47,7 +47,7 @@ def test_shipped_model_gives_the_vectors_of_its_fourth_edition() -> None:
 def test_libraries_of_the_third_edition_stay_valid() -> None:
     encoder = polyglance.load(threads=1)
     with np.load(BEFORE, allow_pickle=False) as expected:
-        assert str(expected["fingerprint"]) in encoder.same_pictures_as
+        assert str(expected["fingerprint"]) in encoder.picture_models
         paths = [FOLDER / f"{name}.webp" for name in expected["photographs"]]
         is_same = platform.machine() == expected["machine"]
         pictures = encoder.encode_pictures(paths)
