@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from benchmarks.experiments import default_reader
 from benchmarks.reports import reader_page
+from polyglance.records import Question
 
 
 def test_ranks_are_those_among_candidates() -> None:
@@ -39,9 +42,19 @@ def test_what_reading_adds_is_counted_from_the_larger_size() -> None:
     assert "R@1 40.0 → 50.0" in text
 
 
+def test_all_questions_about_the_drawn_pictures_are_taken() -> None:
+    asked = [(Path(f"{n % 300}.png"), Question(f"{n}?", "en")) for n in range(900)]
+    drawn = default_reader.sample_pictures(asked)
+    assert len({path for path, _ in drawn}) == 200
+    assert len(drawn) == 600
+    assert drawn == [one for one in asked if one in drawn]
+
+
 def test_seeds_are_shown_with_their_spread() -> None:
     shipped = {"questions": 10, "best_answer_of_type": 30.0, "score": 48.0}
     figures = {"shipped": {"en": shipped}, "trained": [{"en": 61.0}, {"en": 63.0}]}
     others = {"compressed": {"en": 61.5}, "whole_picture": {"en": 47.0}}
+    others["learned"] = {"en": {"questions": 7, "score": 69.04}}
     text = reader_page.questions(figures | others)
+    assert text.endswith("about 200 pictures, as shipped by five crops: 69.0 (English, 7).")
     assert "| English | 10 | 30.0 | 62.0 ± 1.4 | 61.5 | 47.0 | 48.0 |" in text
