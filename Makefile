@@ -82,7 +82,7 @@ $(VENV)/installers.txt: $(VENV)/bin/python $(PINNED)
 	$(PIP) --require-hashes --requirement $@
 
 $(VENV)/ready: $(VENV)/installers.txt
-	$(BIN)/python tools/requirements.py photos > $(VENV)/requirements.txt
+	$(BIN)/python tools/requirements.py photos serve > $(VENV)/requirements.txt
 	$(INSTALL) --constraint $(LOCK) --requirement $(VENV)/requirements.txt
 	$(PROJECT)
 # A few files of packages are templates that no Python compiles.

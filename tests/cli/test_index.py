@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 from helpers.colour_encoder import write_image
 from polyglance.cli import app, main
 from polyglance.demo.photographs import FOLDER
+from polyglance.encoders.model_folder import ModelFolder
 
 FILES = [str(FOLDER / f"{name}.webp") for name in ("cow", "duck")]
 
@@ -49,6 +51,20 @@ def test_report_and_bad_files_are_printed(library_path: str, tmp_path: Path) -> 
     again = run("index", "--library", library_path)
     assert "1 unchanged; 1 in all" in again
     assert "torn.jpg" in again
+
+
+def test_a_library_keeps_its_model(library_path: str, tmp_path: Path) -> None:
+    write_image(tmp_path / "photos" / "a.png", "red")
+    run("index", str(tmp_path / "photos"), "--library", library_path)
+    moved = shutil.copytree(ModelFolder.open().path, tmp_path / "moved model")
+    output = run("index", "--library", library_path, "--model", str(moved))
+    assert (
+        f"keeps the model that it was made with: to search it with this one, give --model '{moved}'"
+        in output
+    )
+    assert "keeps the model" not in run(
+        "index", "--library", library_path, "--model", "polyglance-small"
+    )
 
 
 def test_many_bad_files_are_counted_by_their_reasons(library_path: str, tmp_path: Path) -> None:

@@ -159,6 +159,7 @@ def train(
     device: Annotated[str, typer.Option(help="Device: cpu, cuda, ...")] = "cpu",
 ) -> None:
     """Train and evaluate a model by a recipe; run again to resume."""
+    from polyglance.encoders.model_folder import is_model
     from polyglance.recipes import open_recipe, report_lines
     from polyglance.training.distributed import init_distributed
 
@@ -175,6 +176,8 @@ def train(
         results = {"early_adaptation": ranks, **results}
     for line in report_lines(results):
         print(line)
+    if is_model(out / "model"):
+        print(f"{out / 'model'}: the model, for `polyglance index --model` and `compare`")
 
 
 @app.command(rich_help_panel=_TRAIN)
@@ -186,7 +189,9 @@ def export(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Model folder to write; replaced if it exists.")],
-    name: Annotated[str | None, typer.Option(help="Name of the model; default: model.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the model; default: model, or that of the recipe.")
+    ] = None,
     max_tokens: Annotated[
         int | None, typer.Option(help="Truncate texts to so many tokens; default: 64.")
     ] = None,

@@ -86,6 +86,12 @@ def index(
         print(f"{opened.name}: {report}; {len(opened):,} in all")
         if ocr:
             print(f"{pluralize(texts, 'picture')} with text")
+        if model and opened.keeps_other_model:
+            print(
+                f"{opened.name} keeps the model that it was made with: to search it with this one,"
+                f" give --model {shlex.quote(model)} there, too",
+                file=sys.stderr,
+            )
         if report.bad and not len(opened):
             raise typer.Exit(1)
 

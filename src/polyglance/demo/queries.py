@@ -1,7 +1,8 @@
 """The demo's queries: one short description per language, as its speakers would type it.
 
-The default model was trained on captions in half of these languages. It learned the other half
-from sentences without pictures, from dictionaries and, for Spanish, from machine translation.
+The default model was trained on captions in ten of these languages, those in Spanish, Russian and
+Polish machine-translated. It learned the other four from sentences without pictures and from
+dictionaries.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def _query(language: str, text: str, english: str, relevant: str) -> Query:
     return Query(text, language, english, frozenset(relevant.split()))
 
 
-UNCAPTIONED = ("es", "ru", "ja", "ko", "tr", "pl", "id")
+UNCAPTIONED = ("ja", "ko", "tr", "id")
 """Languages without captions in the default model's training data."""
 
 QUERIES = (

@@ -14,7 +14,7 @@ from polyglance.errors import PolyglanceError
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer and its probability."""
+    """An answer and its probability: a reader's add up to 1 over all answers in a language."""
 
     text: str
     language: str
@@ -52,7 +52,12 @@ class AnswerVocabulary:
         return np.array(ids, np.int64)
 
     def best(
-        self, probabilities: NDArray[np.float32], language: str | None, k: int
+        self,
+        probabilities: NDArray[np.float32],
+        language: str | None,
+        k: int,
+        *,
+        as_shares: bool = False,
     ) -> list[Answer]:
         """Return the most probable answers, best first.
 
@@ -60,8 +65,12 @@ class AnswerVocabulary:
             probabilities: ``(classes,)``.
             language: Of the answers; None for any.
             k: How many.
+            as_shares: Divide probabilities by their sum over the language. Those that each answer
+                has by itself are low in all of a language with few questions.
         """
         allowed = np.arange(len(self)) if language is None else self.in_language(language)
+        if as_shares:
+            probabilities = probabilities / max(float(probabilities[allowed].sum()), 1e-9)
         best = allowed[np.argsort(-probabilities[allowed], kind="stable")[:k]]
         return [
             Answer(text, code, float(probabilities[number]))

@@ -178,7 +178,8 @@ class Reader(PicklableEncoder):
         self._open()
         code = self.detect_language(question) if language is None else _normalise(language)
         ids = self._tokenizer.encode(question, self.max_text_tokens)
-        return self.vocabulary.best(self._answer_probabilities(self._crops(image), ids), code, k)
+        probabilities = self._answer_probabilities(self._crops(image), ids)
+        return self.vocabulary.best(probabilities, code, k, as_shares=True)
 
     def detect_language(self, question: str) -> str | None:
         """Return the language of a question among those of the answers; None if unknown."""

@@ -35,15 +35,18 @@ def open_model(
     return with_features(loaded, features) if features else loaded
 
 
+def model_source(model: Model) -> str:
+    """Return what a library notes to open its model again; nothing for an encoder object."""
+    if model is None:
+        return DEFAULT_MODEL
+    if not isinstance(model, str | Path):
+        return ""
+    return str(model) if model in shipped_models() else str(Path(model).expanduser().resolve())
+
+
 def new_model_info(model: Model, encoder: Encoder) -> ModelInfo:
     """Return the model information of a new library."""
-    source = ""
-    if model is None:
-        source = DEFAULT_MODEL
-    elif isinstance(model, str | Path):
-        source = (
-            str(model) if model in shipped_models() else str(Path(model).expanduser().resolve())
-        )
+    source = model_source(model)
     return ModelInfo(encoder.name, source, encoder.fingerprint, encoder.width, uuid.uuid4().hex)
 
 

@@ -17,6 +17,7 @@ from polyglance.search.backends import FileBackend, Index, backend_for, default_
 from polyglance.search.model_info import (
     Model,
     check_model,
+    model_source,
     new_model_info,
     open_model,
     stored_model,
@@ -126,6 +127,18 @@ class OpenLibrary:
                 check_model(info, encoder, self.name, lambda: self._store().places(SCANNED))
                 self._loaded_encoder = encoder
             return self._loaded_encoder
+
+    @property
+    def keeps_other_model(self) -> bool:
+        """Whether the library was opened with a model that is not its own, which it keeps."""
+        return self._model is not None and model_source(self._model) != (
+            self._store().model_info.source
+        )
+
+    @property
+    def model_name(self) -> str:
+        """Name of the model that encodes queries: the library's, or another it was opened with."""
+        return self._encoder().name if self.keeps_other_model else self._store().model_info.model
 
     def reader(self) -> Reader | None:
         """Return the reader of the library's model, else the default model's, else None."""

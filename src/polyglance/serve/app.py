@@ -178,7 +178,7 @@ async def library_info(request: Request) -> dict[str, Any]:
             "pictures": overview.counts.pictures,
             "clips": overview.counts.clips,
             "library": catalog.manifest.library,
-            "model": catalog.manifest.model,
+            "model": catalog.model_name,
             "folders": [{"folder": folder, "files": files} for folder, files in overview.folders],
             "manages": service.local.allows(request.scope),
             "explains": hit_models.explains,

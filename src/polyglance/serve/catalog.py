@@ -101,6 +101,8 @@ class LibraryCatalog:
     def __init__(self, library: Library) -> None:
         """Open the catalog of an existing library; `warm_up` loads the model."""
         self._library, self.manifest = library, library.model_info
+        self.model_name = library.model_name
+        """Of the model that encodes queries."""
         self._overview: _CachedOverview | None = None
 
     def warm_up(self) -> None:

@@ -82,7 +82,7 @@ async def embed(request: Request, response: Response) -> Any:
         return Response(raw, media_type=RAW, headers=headers)
     listed = vectors.astype(float).round(7).tolist()
     return {
-        "model": manifest.model,
+        "model": service.catalog.model_name,
         "width": manifest.width,
         "texts": listed[:num_texts],
         "pictures": listed[num_texts:],

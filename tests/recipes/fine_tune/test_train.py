@@ -142,7 +142,7 @@ def test_too_few_pictures_and_other_models_are_refused(folder: Path, tmp_path: P
     write_manifest(tmp_path / "captions.jsonl", [Record(image="1.png", captions={"en": ("a",)})])
     (tmp_path / "1.png").write_bytes((folder / "1.png").read_bytes())
     recipe = open_recipe("fine-tune", [f"model={folder / 'small'}"])
-    with pytest.raises(PolyglanceError, match=r"1 of the pictures .* too few to train on"):
+    with pytest.raises(PolyglanceError, match=r"1 picture with captions .* too few to train on"):
         recipe.train(tmp_path, tmp_path / "run")
     with pytest.raises(PolyglanceError, match=r"held_out is 1\.5: give a share"):
         open_recipe("fine-tune", ["held_out=1.5"])

@@ -195,8 +195,8 @@ def split_records(count: int, recipe: FineTuneRecipe) -> tuple[list[int], list[i
     held_out = max(1, round(recipe.held_out * count))
     if count - held_out < 2:
         raise PolyglanceError(
-            f"{count} of the pictures with captions can be read, too few to train on:"
-            " add pictures or lower held_out"
+            f"{count} {'picture' if count == 1 else 'pictures'} with captions can be read, too few"
+            " to train on: add some, check the paths in the manifest, or lower held_out"
         )
     drawn = np.random.default_rng(recipe.loop.seed).permutation(count)[:held_out]
     chosen = set(drawn.tolist())
