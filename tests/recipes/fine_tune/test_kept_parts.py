@@ -282,7 +282,7 @@ def test_libraries_of_both_models_can_be_merged(
 def test_two_models_fine_tuned_from_one_share_their_libraries(
     folder: Path, run: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
-    settings = [*SETTINGS, "loop.seed=5", f"model={folder / 'small'}"]
+    settings = [*SETTINGS, "loop.seed=5", "name=sibling", f"model={folder / 'small'}"]
     open_recipe("fine-tune", settings).train(folder, tmp_path / "sibling")
     models = (run[0] / "model", tmp_path / "sibling" / "model")
     first, second = (ModelFolder.open(model).description for model in models)
@@ -296,6 +296,11 @@ def test_two_models_fine_tuned_from_one_share_their_libraries(
         assert two.merge(one) == 12
     with polyglance.Library(tmp_path / "one.polyglance", model=models[1]) as library:
         assert library.search("a red", k=3)
+        assert library.keeps_other_model
+        assert library.model_name == second.name
+    with polyglance.Library(tmp_path / "one.polyglance") as library:
+        assert not library.keeps_other_model
+        assert library.model_name == first.name
     # Their vectors of pictures are those of the model before, which a reader may belong to.
     assert picture_models(ModelInfo("x", str(models[1]), second.fingerprint, WIDTH, "")) == {
         second.fingerprint, ModelFolder.open(folder / "small").description.fingerprint,
