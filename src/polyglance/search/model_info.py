@@ -63,8 +63,8 @@ def stored_model(info: ModelInfo, library: str) -> Model:
 def picture_models(info: ModelInfo) -> frozenset[str]:
     """Return the fingerprints of the models that have a library's vectors of pictures.
 
-    Those are its own model and those that this one was fine-tuned from with its vectors of pictures
-    kept, or the other way round; the model's folder says so where it is still there.
+    Its model's folder, where it is still there, names those that the model was fine-tuned from with
+    vectors of pictures kept; without it, only the library's own model is known to have them.
     """
     if info.source:
         try:
