@@ -288,6 +288,15 @@ def test_test_images_are_never_trained_on(recipe: ReaderRecipe, data: Path) -> N
     assert len(loaded.regions) + len(loaded.held_out.regions) == 24
 
 
+def test_images_with_labels_alone_are_not_read(recipe: ReaderRecipe, data: Path) -> None:
+    labelled = [Record(image="images/no-such-file.png", labels=("dog",))]
+    write_manifest(data / "colours" / "labels.jsonl", labelled)
+    plain = settings(Path(recipe.dual_encoder))
+    plain["captions"].append({"manifest": "colours/labels.jsonl"})
+    loaded = load_data(load(ReaderRecipe, plain), data, "cpu")
+    assert len(loaded.regions) == len(load_data(recipe, data, "cpu").regions)
+
+
 @pytest.mark.parametrize(("text_layers", "stored_views"), [(0, 0), (2, 2)])
 def test_regions_begin_with_the_scale_of_a_text(
     recipe: ReaderRecipe, data: Path, text_layers: int, stored_views: int

@@ -125,7 +125,7 @@ def load_data(recipe: ReaderRecipe, data: Path, device: str) -> ReaderData:
                 for code, texts in record.captions.items()
                 if corpus.languages is None or code in corpus.languages
             }
-            if path.name not in unseen:
+            if added and path.name not in unseen:
                 learned[path] = Record(captions={**known, **added})
     paths = sorted({*learned, *by_image})
     captions = reader.captions([learned.get(path, Record()) for path in paths])
