@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from polyglance.config import load
+from polyglance.config import as_plain, load
 from polyglance.evaluation.retrieval import ranks_from_scores, summarise
 from polyglance.recipes.retrieval_report import retrieval_report
 from polyglance.recipes.run_folder import write_report
@@ -105,6 +105,26 @@ def test_files_have_measured_and_published_figures(found: Measured, tmp_path: Pa
     words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert {"ours", "ours, published", "others', published"} <= set(words)
     assert len(list(root.iter("{http://www.w3.org/2000/svg}circle"))) == 6 + 7 + 5
+
+
+def test_a_plot_of_lines_has_a_line_for_each_section_of_rows() -> None:
+    rows = [
+        {"name": f"{name} {x}", "section": name, "run": f"{name} {x}", "x": x}
+        for name in ("ours", "theirs")
+        for x in (5, 20)
+    ]
+    plain = {"title": "Growth", "protocol": "test", "plot": "lines", "rows": rows}
+    columns = [as_plain(column) for column in TARGET.columns]
+    target = load(Target, plain | {"columns": columns, "plot_columns": ["both"]})
+    figures = measured(
+        {str(row["name"]): [(40.0, 20.0 + number)] for number, row in enumerate(rows)}
+    )
+    root = ElementTree.fromstring(str(as_svg(replace(figures, target=target))))
+    words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"ours 30.5", "theirs 31.5"} <= set(words)  # the mean of both columns, at the last x
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}polyline"))) == 2
+    every = replace(figures, target=replace(target, plot_columns=()))
+    assert str(as_svg(every)).count("<polyline") == 6
 
 
 def test_verdicts_are_corrected_for_the_number_of_claims() -> None:

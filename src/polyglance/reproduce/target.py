@@ -115,6 +115,8 @@ class Target:
     """Names in ``targets/data.yaml``."""
     learning: Learning | None = None
     plot: Literal["dots", "lines", "scatter"] = "dots"
+    plot_columns: tuple[str, ...] = ()
+    """The columns that a plot of lines draws, a line for each section of rows; empty for all."""
     x_label: str = ""
     y_label: str = "mR, %"
     instead: str = ""
@@ -239,6 +241,8 @@ def _check(target: Target, name: str, of: Paper) -> None:
           if column not in columns),
         *(f"no column is called {inner!r}" for column in target.columns for inner in column.mean_of
           if inner not in columns),
+        *(f"no column is called {column!r}" for column in target.plot_columns
+          if column not in columns),
         *(f"no dataset is called {need!r}" for need in target.data if need not in data_needs()),
     ]  # fmt: skip
     if len(set(rows)) != len(rows):

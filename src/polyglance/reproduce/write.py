@@ -160,13 +160,18 @@ def _line_plot(measured: Measured) -> str | None:
     target = measured.target
     curves: dict[str, list[tuple[float, float]]] = {}
     for column in target.columns:
+        if target.plot_columns and column.name not in target.plot_columns:
+            continue
         for row in target.rows:
             if row.x is not None:
+                name = row.section or column.name
+                if row.section and len(target.plot_columns) != 1:
+                    name = f"{row.section}, {column.name}"
                 mean = _mean(measured.cell(row.name, column.name))
                 if mean is not None:
-                    curves.setdefault(column.name, []).append((row.x, mean))
+                    curves.setdefault(name, []).append((row.x, mean))
                 if (figure := published(target, row).get(column.name)) is not None:
-                    curves.setdefault(f"{column.name}, published", []).append((row.x, figure))
+                    curves.setdefault(f"{name}, published", []).append((row.x, figure))
     if not curves:
         return None
     return line_plot.plot(curves, x_label=target.x_label, y_label=target.y_label)

@@ -22,8 +22,8 @@ from polyglance.models.mmp import MMPObjective
 from polyglance.recipes import open_recipe
 from polyglance.recipes.mmp import tasks
 from polyglance.recipes.mmp.config import ClipSampling, FeatureSplit, MMPRecipe, TrainingCorpus
-from polyglance.recipes.mmp.data import with_translations
-from polyglance.recipes.mmp.evaluation import recall_sums
+from polyglance.recipes.mmp.data import draw_records, load_data, with_translations
+from polyglance.recipes.mmp.evaluation import RetrievalSplit, recall_sums
 from polyglance.recipes.mmp.train import build_model, train
 from polyglance.records import Record, read_manifest, write_manifest
 from polyglance.text import open_tokenizer
@@ -225,6 +225,29 @@ def test_translations_are_joined_by_key() -> None:
         with_translations(records, translations[2:], None)
 
 
+def test_fewer_records_are_among_more() -> None:
+    records = [Record(image=f"{number}.jpg") for number in range(50)]
+    few, many = draw_records(records, 5), draw_records(records, 20)
+    assert len(few) == 5
+    assert len(many) == 20
+    assert set(map(id, few)) < set(map(id, many))
+    assert many == sorted(many, key=records.index)
+    assert many != records[:20]
+    assert draw_records(records, 99) == records
+
+
+def test_a_corpus_trains_on_as_many_records_as_it_says(toy: ToyCorpus) -> None:
+    (corpus,) = toy.recipe.corpora
+    few = replace(toy.recipe, corpora=(replace(corpus, max_records=3),))
+    ((_, split),) = load_data(few, toy.data, "cpu").corpora
+    assert isinstance(split, RetrievalSplit)
+    assert len(split.visuals) == 3
+    assert set(split.captions.record_ids.tolist()) == {0, 1, 2}
+    whole = load_data(few, toy.data, "cpu").test
+    assert whole is not None
+    assert len(whole.visuals) > 3
+
+
 def test_translate_train_uses_the_translations(
     toy: ToyCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,6 +376,8 @@ def test_recipe_errors_name_the_fix(toy: ToyCorpus, tmp_path: Path) -> None:
         ({"encoder_dropout": -0.1}, r"encoder_dropout is -0\.1: give a number from 0"),
         ({"visual_lr_multiplier": -1.0}, r"visual_lr_multiplier is -1\.0: give 0 or more"),
         ({"corpora": [{"batch": 0}]}, r"corpora\.0: batch is 0: give 1 or more"),
+        ({"corpora": [{"max_records": 0}]}, r"corpora\.0: max_records is 0: give 1 or more"),
+        ({"corpora": [{"max_records": 9, "subtitles": {}}]}, "for captions, not subtitles"),
         ({"corpora": [{"weight": 0.0}]}, r"weight is 0\.0: give a number above 0"),
         ({"loop": {"steps": -1}}, "loop: steps is -1: give 0 or more"),
         ({"objective": {"temperature": 0}}, r"objective: temperature is 0\.0: give a number above"),

@@ -64,11 +64,16 @@ class TrainingCorpus(FeatureSplit):
     batch: int = 128
     weight: float = 1.0
     """Weight of its losses beside those of other corpora in the same step."""
+    max_records: int | None = None
+    """Train on so many of its captioned clips or images, drawn at random, the same in every run;
+    smaller numbers draw some of those that larger ones draw. None for all."""
     subtitles: ClipSampling | None = None
     """Pre-training (section 5.3): clips cut out of videos, with subtitles instead of captions."""
 
     def __post_init__(self) -> None:
-        validate_fields(self, lambda value: value >= 1, "1 or more", "batch")
+        validate_fields(self, lambda value: value >= 1, "1 or more", "batch", "max_records")
+        if self.subtitles is not None and self.max_records is not None:
+            raise PolyglanceError("max_records is for captions, not subtitles: leave one out")
         validate_fields(self, lambda value: value > 0, _WEIGHT, "weight")
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from polyglance.data.captions import CaptionTable
 from polyglance.data.lazy_records import select_records
 from polyglance.data.name_lists import read_name_list
@@ -106,8 +108,11 @@ class _Reader:
 
     def read(self, split: FeatureSplit, languages: Sequence[str] | None = None) -> RetrievalSplit:
         """Return the records with features and captions, in some or all languages."""
+        described = [record for record in self._records(split) if record.captions]
+        if isinstance(split, TrainingCorpus) and split.max_records is not None:
+            described = draw_records(described, split.max_records)
         records, features = feature_table(
-            [record for record in self._records(split) if record.captions],
+            described,
             self.source(split),
             max_tokens=self.recipe.max_visual_tokens,
             device=self.device,
@@ -186,6 +191,12 @@ def select_names(records: Sequence[Record], path: Path) -> list[Record]:
         missing = len(names) - len(selected)
         print(f"{path}: {missing:,} of {len(names):,} names have no record", file=sys.stderr)
     return selected
+
+
+def draw_records(records: Sequence[Record], count: int) -> list[Record]:
+    """Return so many records, drawn at random; fewer are among more."""
+    drawn = np.random.default_rng(0).permutation(len(records))[:count]
+    return [records[number] for number in sorted(drawn)]
 
 
 def with_all_captions(records: Sequence[Record], captions: Sequence[Record]) -> list[Record]:
