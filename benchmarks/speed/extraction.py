@@ -29,13 +29,15 @@ import torch
 from benchmarks.results_io import write_results
 from polyglance.vision.backbone import open_backbone
 from polyglance.vision.efficientnet import EfficientNetLite
-from polyglance.vision.extraction import ExtractionSettings, extract, find_items
+from polyglance.vision.extraction import extract, find_items
 from polyglance.vision.pictures import read_square
+from polyglance.vision.shard_encoding import ExtractionSettings
 from polyglance.vision.store import FeatureStore, shard_count
 
 WORKER = """
 import sys
-from polyglance.vision.extraction import ExtractionSettings, extract
+from polyglance.vision.extraction import extract
+from polyglance.vision.shard_encoding import ExtractionSettings
 extract(sys.argv[1], sys.argv[2], ExtractionSettings(backbone=sys.argv[3]), quiet=True)
 """
 

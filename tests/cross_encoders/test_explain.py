@@ -33,7 +33,8 @@ from polyglance.cross_encoders.vqa import VQA
 from polyglance.errors import PolyglanceError
 from polyglance.recipes import open_recipe
 from polyglance.search.render import attribution_page
-from polyglance.vision.extraction import ExtractionSettings, extract
+from polyglance.vision.extraction import extract
+from polyglance.vision.shard_encoding import ExtractionSettings
 from polyglance.vision.store import FeatureStore
 
 NAMES = ("red", "green", "blue", "white")

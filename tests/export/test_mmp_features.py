@@ -31,8 +31,9 @@ from polyglance.recipes.mmp.train import train
 from polyglance.records import Record, read_manifest, write_manifest
 from polyglance.training.loop import LoopConfig
 from polyglance.vision import backbone
-from polyglance.vision.extraction import ExtractionSettings, extract
+from polyglance.vision.extraction import extract
 from polyglance.vision.feature_sources import open_features
+from polyglance.vision.shard_encoding import ExtractionSettings
 
 TEXTS = ["a red circle", "ein blaues Quadrat", "x"]
 

@@ -179,10 +179,10 @@ def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     (tmp_path / "parent.py").write_text(
         f"import sys\nsys.path += [{str(ROOT)!r}, {str(tmp_path)!r}]\n"
         "import multiprocessing\nfrom concurrent.futures import ProcessPoolExecutor\n"
-        "import long_work\nfrom polyglance.reproduce import runs as staged_runs\n"
+        "import long_work\nfrom polyglance.utils.child_processes import exit_with_parent\n"
         "if __name__ == '__main__':\n"
         "    spawn = multiprocessing.get_context('spawn')\n"
-        "    with ProcessPoolExecutor(1, spawn, staged_runs.exit_with_parent) as pool:\n"
+        "    with ProcessPoolExecutor(1, spawn, exit_with_parent) as pool:\n"
         f"        pool.submit(long_work.work, {str(tmp_path)!r}).result()\n"
     )
     parent = subprocess.Popen([sys.executable, tmp_path / "parent.py"])

@@ -20,7 +20,8 @@ from polyglance.errors import MissingExtraError, PolyglanceError, Problems
 from polyglance.records import Record, write_manifest
 from polyglance.vision import backbone as backbones
 from polyglance.vision import clips, extraction
-from polyglance.vision.extraction import ExtractionSettings, extract, find_items
+from polyglance.vision.extraction import extract, find_items
+from polyglance.vision.shard_encoding import ExtractionSettings
 from polyglance.vision.store import FeatureStore
 
 SHADES = [(10 * i, 5 * i, 255 - 10 * i) for i in range(25)]
@@ -185,16 +186,33 @@ def test_a_store_killed_twice_is_the_same_to_the_byte(toy, colours, tmp_path):
         return len(list(shards.glob("*.safetensors"))) if shards.exists() else 0
 
     for after in (1, 3):
-        process = subprocess.Popen([*script, str(tmp_path / "two"), "0.1"])
+        process = subprocess.Popen([*script, str(tmp_path / "two"), "0.1", "1"])
         deadline = time.monotonic() + 60
         while done() < after and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.01)
         os.kill(process.pid, signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
         assert after <= done() < 7
-    subprocess.run([*script, str(tmp_path / "two"), "0"], check=True)
+    subprocess.run([*script, str(tmp_path / "two"), "0", "1"], check=True)
     assert files(tmp_path / "one") == files(tmp_path / "two")
     assert set(FeatureStore(tmp_path / "two").bad) == {"003.png", "017.png"}
+
+
+def test_several_processes_write_the_same_store(toy, colours, tmp_path):
+    folder = colours(*SHADES)
+    (folder / "017.png").write_bytes(b"not a picture")
+    extract(folder, tmp_path / "one", toy.SETTINGS)
+    script = [sys.executable, str(Path(__file__).with_name("toy.py")), str(folder)]
+    subprocess.run([*script, str(tmp_path / "two"), "0", "2"], check=True)
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+
+
+def test_a_process_that_ends_is_reported_and_the_store_is_kept(toy, colours, tmp_path):
+    """Workers do not know the toy backbone, which this process alone has registered."""
+    folder, store = colours(*SHADES), tmp_path / "store"
+    with pytest.raises(PolyglanceError, match=r"keeps what is written: run again with fewer"):
+        extract(folder, store, toy.SETTINGS, workers=2)
+    assert extract(folder, store, toy.SETTINGS).items == len(SHADES)
 
 
 def test_other_settings_or_pictures_are_refused(toy, colours, tmp_path):
@@ -222,11 +240,18 @@ def test_invalid_settings_are_refused_before_anything_is_written(toy, colours, t
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.parametrize("workers", [0, 10**6])
+def test_impossible_numbers_of_processes_are_refused(toy, colours, tmp_path, workers):
+    with pytest.raises(PolyglanceError, match=f"workers must be .* not {workers}"):
+        extract(colours(*SHADES), tmp_path / "store", toy.SETTINGS, workers=workers)
+    assert not (tmp_path / "store").exists()
+
+
 @pytest.mark.parametrize("threads", [-2, 0, 100_000])
 def test_too_many_threads_are_refused_before_anything_is_loaded(
     toy, colours, tmp_path, monkeypatch, threads
 ):
-    monkeypatch.setattr(extraction, "open_backbone", None)
+    monkeypatch.setattr(extraction, "ShardEncoder", None)
     with pytest.raises(PolyglanceError, match=f"threads must be from 1 to 256, not {threads}"):
         extract(colours((0, 0, 0)), tmp_path / "store", toy.SETTINGS, threads=threads)
     assert not (tmp_path / "store").exists()

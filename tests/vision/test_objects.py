@@ -21,10 +21,11 @@ from polyglance.recipes.uc2.early_adaptation import SoftLabels
 from polyglance.records import Record, write_manifest
 from polyglance.vision import backbone as backbones
 from polyglance.vision.detection import Detector, open_detector
-from polyglance.vision.extraction import ExtractionSettings, extract
+from polyglance.vision.extraction import extract
 from polyglance.vision.label_mentions import count_mentions, mentions
 from polyglance.vision.labels import label_languages, label_names, object_names
 from polyglance.vision.objects import DetectedBackbone, mean_over_boxes
+from polyglance.vision.shard_encoding import ExtractionSettings
 from polyglance.vision.store import FeatureStore
 from polyglance.vision.store_reader import StoreReader
 from polyglance.vision.tokens import UNLABELLED

@@ -7,8 +7,9 @@ import pytest
 from PIL import Image
 
 from polyglance.errors import PolyglanceError
-from polyglance.vision.extraction import ExtractionSettings, extract
+from polyglance.vision.extraction import extract
 from polyglance.vision.pictures import Square
+from polyglance.vision.shard_encoding import ExtractionSettings
 from polyglance.vision.test_time_augmentation import crop_margin, crops
 
 WHOLE = (0.0, 0.0, 1.0, 1.0)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.vision import backbone as backbones
-from polyglance.vision.extraction import ExtractionSettings, extract
+from polyglance.vision.extraction import extract
+from polyglance.vision.shard_encoding import ExtractionSettings
 from polyglance.vision.tokens import VisualTokens, grid_boxes, zero_spans
 
 SETTINGS = ExtractionSettings(
@@ -45,6 +46,8 @@ def install(pause: float = 0.0) -> None:
     backbones.LOADERS["toy"] = lambda name, size, threads, device: Toy(size, pause)
 
 
+if __name__ == "__mp_main__":  # in a worker of the script
+    install()
 if __name__ == "__main__":
     install(pause=float(sys.argv[3]))
-    extract(sys.argv[1], sys.argv[2], SETTINGS)
+    extract(sys.argv[1], sys.argv[2], SETTINGS, workers=int(sys.argv[4]))

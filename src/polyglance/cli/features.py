@@ -36,6 +36,9 @@ def features_extract(
     min_score: Annotated[float, typer.Option(help="Drop objects below this score.")] = 0.3,
     dtype: Annotated[str, typer.Option(help="Storage type: int8 or float16.")] = "int8",
     threads: Annotated[int | None, typer.Option(help="CPU threads; default: all cores.")] = None,
+    workers: Annotated[
+        int, typer.Option(help="Processes that share the threads; several feed an accelerator.")
+    ] = 1,
     device: Annotated[str, typer.Option(help="Device: cpu, cuda, ...")] = "cpu",
     max_pixels: MaxPixels = None,
     max_seconds: MaxSeconds = None,
@@ -44,7 +47,8 @@ def features_extract(
     quiet: Quiet = False,
 ) -> None:
     """Extract features of pictures and clips into a feature store; run again to resume."""
-    from polyglance.vision.extraction import ExtractionSettings, extract
+    from polyglance.vision.extraction import extract
+    from polyglance.vision.shard_encoding import ExtractionSettings
 
     settings = ExtractionSettings(
         backbone=backbone,
@@ -65,6 +69,7 @@ def features_extract(
         out,
         settings,
         threads=threads,
+        workers=workers,
         device=device,
         problems=problems,
         limits=decode_limits(max_pixels, max_seconds, max_memory),

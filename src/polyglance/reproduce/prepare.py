@@ -132,7 +132,8 @@ def _smalr_data(settings: Any, data: Path, cache: Path, device: str) -> Changes:
     from polyglance.recipes.smalr.data import open_dictionaries
     from polyglance.recipes.smalr.lexicon_captions import SPLITS, prepare_captions
     from polyglance.utils.fingerprint import fingerprint
-    from polyglance.vision.extraction import ExtractionSettings, extract
+    from polyglance.vision.extraction import extract
+    from polyglance.vision.shard_encoding import ExtractionSettings
 
     changes = [f"cache_dir={cache}"]
     manifests = {split: data / getattr(settings, split).manifest for split in SPLITS}

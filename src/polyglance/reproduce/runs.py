@@ -11,10 +11,8 @@ from __future__ import annotations
 import ast
 import json
 import multiprocessing
-import os
 import re
 import shutil
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polyglance.reproduce.environment import environment
+from polyglance.utils.child_processes import exit_with_parent
 
 if TYPE_CHECKING:
     from polyglance.recipes import Recipe
@@ -287,18 +286,6 @@ def _run_in_workers(
                     finish(job)
     if failure:
         raise failure
-
-
-def exit_with_parent() -> None:
-    """Exit this worker when its parent dies, so that it stops writing into folders of runs."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def write_provenance(folder: Path, provenance: Mapping[str, str]) -> None:

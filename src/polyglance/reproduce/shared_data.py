@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from polyglance.reproduce.runs import exit_with_parent
+from polyglance.utils.child_processes import exit_with_parent
 
 Changes = tuple[str, ...]
 """Changes to a recipe, ``key=value`` each."""
@@ -38,7 +38,8 @@ def extract_features(recipe: Any, data: Path, cache: Path, device: str) -> Chang
     from polyglance.encoders.model_folder import find_model
     from polyglance.export.split_model import split_model
     from polyglance.utils.fingerprint import fingerprint
-    from polyglance.vision.extraction import ExtractionSettings, extract
+    from polyglance.vision.extraction import extract
+    from polyglance.vision.shard_encoding import ExtractionSettings
     from polyglance.weights.cache import make_once
 
     if recipe.image_backbone or (data / recipe.train.features).exists():
