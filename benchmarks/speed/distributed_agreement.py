@@ -1,7 +1,8 @@
 """Do one, two and four processes train the same weights, as replicas (DDP) and in shards (FSDP2)?
 
 Small models of UC2 (MLM, ITM and MRTM drawn in turn, gradients accumulated, weights averaged)
-and of MMP (contrastive, captions in two languages) are trained with the same global batch on the
+and of MMP (contrastive, captions in two languages; also texts alone, beside vectors of pictures
+that stay as they are) are trained with the same global batch on the
 CPU, over gloo; shards also compute activations again in the backward pass. Then a process is
 killed in the middle (SIGKILL) and ``torchrun`` restarts it.
 
@@ -20,18 +21,19 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.multiprocessing as mp
+import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from benchmarks.results_io import ROOT, write_results
-from polyglance.batches.inputs import FeatureTable
+from polyglance.batches.inputs import FeatureTable, VectorTable
 from polyglance.batches.regions import RegionTable
 from polyglance.data.captions import CaptionTable
 from polyglance.models.mmp import MMP, MMPConfig, MMPObjective
@@ -39,6 +41,7 @@ from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.nn.encoder import EncoderConfig
 from polyglance.objectives.masked_language import TokenMasking
 from polyglance.recipes.cross_encoder.captions import LanguageBalancedSampler
+from polyglance.recipes.fine_tune.tasks import KeptPicturesTask
 from polyglance.recipes.mmp.tasks import MMPTask
 from polyglance.recipes.uc2.labels import LabelTokens
 from polyglance.recipes.uc2.tasks import ImageTextCorpus, ITMTask, MLMTask, MRTMTask
@@ -48,10 +51,13 @@ from polyglance.training.loop import LoopConfig, train_loop
 from polyglance.training.mixture import Mixture, Task
 from polyglance.training.parallel import Sharding
 
-System = Literal["uc2", "mmp"]
-SYSTEMS: tuple[System, ...] = ("uc2", "mmp")
+System = Literal["uc2", "mmp", "texts"]
+SYSTEMS: tuple[System, ...] = ("uc2", "mmp", "texts")
 Run = tuple[System, Sharding]
-RUNS: tuple[Run, ...] = (("uc2", "ddp"), ("uc2", "fsdp"), ("mmp", "ddp"), ("mmp", "fsdp"))
+RUNS: tuple[Run, ...] = (
+    ("uc2", "ddp"), ("uc2", "fsdp"), ("mmp", "ddp"), ("mmp", "fsdp"), ("texts", "ddp"),
+    ("texts", "fsdp"),
+)  # fmt: skip
 STEPS = 20
 KILLED_RUN = "uc2-ddp"
 BATCH = 8
@@ -204,14 +210,14 @@ def train_toy(
     """Train a small model; return its weights.
 
     Args:
-        system: ``uc2`` or ``mmp``.
+        system: One of `SYSTEMS`.
         sharding: On several processes, how.
         folder: Run folder.
         steps: How long; the run is saved half-way.
         seed: Of the batches.
         kill_in: The step in which this process kills itself; None for never.
     """
-    model, mixture, changes = _uc2() if system == "uc2" else _mmp()
+    model, mixture, changes = _TOYS[system]()
     if kill_in is not None:
         mixture = Mixture({name: _Deadly(task, kill_in) for name, task in mixture.tasks.items()})
     config = LoopConfig(
@@ -267,14 +273,7 @@ def _mmp() -> tuple[nn.Module, Mixture, dict[str, Any]]:
     generator = np.random.default_rng(1)
     lengths = generator.integers(2, 5, _IMAGES)
     features = torch.from_numpy(generator.normal(size=(lengths.sum(), _VISUAL_WIDTH))).float()
-    torch.manual_seed(0)
-    model = MMP(
-        MMPConfig(
-            _encoder(), text_layer=None, frozen_layers=1, visual_width=_VISUAL_WIDTH, width=16,
-            pooling_layers=1, pooling_heads=2, dropout=0.0, share_pooling=True,
-        )
-    )  # fmt: skip
-    _enlarge(model)
+    model = _mmp_model()
     objective = MMPObjective(cross=True, mask_id=_MASK)
     captions = _captions(generator)
     task = MMPTask(
@@ -286,6 +285,43 @@ def _mmp() -> tuple[nn.Module, Mixture, dict[str, Any]]:
         captions_per_image=2,
     )
     return model, Mixture({"contrastive": task}), {}
+
+
+def _texts() -> tuple[nn.Module, Mixture, dict[str, Any]]:
+    """MMP's text side beside vectors of pictures that stay as they are."""
+    generator = np.random.default_rng(2)
+    model = _mmp_model()
+    for part in (model.visual_input, model.visual_pooling):
+        part.requires_grad_(False)
+    vectors = F.normalize(torch.from_numpy(generator.normal(size=(_IMAGES, 16))).float())
+    task = KeptPicturesTask(
+        model,
+        VectorTable(vectors, torch.device("cpu")),
+        _captions(generator),
+        MMPObjective(negatives="symmetric", intra=False),
+        batch=BATCH,
+        captions_per_image=2,
+    )
+    return model, Mixture({"captions": task}), {}
+
+
+def _mmp_model() -> MMP:
+    torch.manual_seed(0)
+    model = MMP(
+        MMPConfig(
+            _encoder(), text_layer=None, frozen_layers=1, visual_width=_VISUAL_WIDTH, width=16,
+            pooling_layers=1, pooling_heads=2, dropout=0.0, share_pooling=True,
+        )
+    )  # fmt: skip
+    _enlarge(model)
+    return model
+
+
+_TOYS: dict[System, Callable[[], tuple[nn.Module, Mixture, dict[str, Any]]]] = {
+    "uc2": _uc2,
+    "mmp": _mmp,
+    "texts": _texts,
+}
 
 
 def _encoder() -> EncoderConfig:

@@ -240,6 +240,7 @@ def test_a_terminal_gets_pictures(place: str) -> None:
      (["x", "--translate", "de", "--language", "en"], "--translate needs --translator"),
      (["x", "--translate", "de", "--language", "en", "--translation", "fr:y"], "give one of them"),
      (["x", "--json", "--paths"], "exclude each other"),
+     (["x", "--candidates", "5"], "add --rerank or --cross-encoder"),
      (["--picture", "/nowhere.png"], "cannot be read")],
 )  # fmt: skip
 def test_errors_are_one_sentence(

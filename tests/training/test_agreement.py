@@ -31,7 +31,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Weights]:
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Some runs on two processes; benchmarks/speed/distributed_agreement.py makes all."""
     folder = tmp_path_factory.mktemp("two")
-    agreement.train_on(2, folder, [("uc2", "ddp"), ("uc2", "fsdp"), ("mmp", "ddp")], STEPS)
+    runs = [("uc2", "ddp"), ("uc2", "fsdp"), ("mmp", "ddp"), ("texts", "ddp")]
+    agreement.train_on(2, folder, runs, STEPS)
     return folder
 
 
@@ -42,7 +43,7 @@ def losses(run: Path) -> list[dict[str, float]]:
 def test_two_processes_train_the_weights_of_one(alone: tuple[Path, Weights], two: Path) -> None:
     folder, weights = alone
     found = agreement.differences(two, weights)
-    assert found.keys() == {"uc2 ddp", "uc2 fsdp", "mmp ddp"}
+    assert found.keys() == {"uc2 ddp", "uc2 fsdp", "mmp ddp", "texts ddp"}
     assert max(found.values()) < 1e-5
     for run in two.glob("run-*"):
         system = run.name.split("-")[1]

@@ -51,7 +51,12 @@ def search(
     ] = None,
     min_score: Annotated[
         float | None,
-        typer.Option(min=-1, max=1, help="Only hits with at least this probability, such as 0.5."),
+        typer.Option(
+            min=-1,
+            max=1,
+            help="Only hits with at least this probability, such as 0.5 (without a calibration, a"
+            " cosine).",
+        ),
     ] = None,
     correct: Annotated[
         bool, typer.Option("--correct/--no-correct", help="Correct typing mistakes.")
@@ -179,6 +184,10 @@ def search(
     query = " ".join(words) if words else None
     if as_json and (paths or null):
         raise PolyglanceError("--json and --paths exclude each other: give one of them")
+    if candidates and not (rerank or cross_encoder):
+        raise PolyglanceError(
+            "--candidates is for re-ranking: add --rerank or --cross-encoder, or leave it out"
+        )
     if html:
         check_page_name(html)
     text = _with_translations(query, translation or (), language)
