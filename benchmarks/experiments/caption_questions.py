@@ -6,7 +6,8 @@
 COCO-QA was made of captions too, but one never counts to one or to none there, and nothing is
 asked that "no" answers. Here are: how many of a thing there are, whether there is one, what colour
 it is, and which animal, sport or room is shown. Pictures are those of the manifest, so pictures
-that were held out of it stay held out. Rules are wrong at times: no person has checked the answers.
+that were held out of it stay held out. Rules are wrong at times; no person has checked the
+answers. What is absent is what nobody labelled and no caption names.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from polyglance.vision.labels import label_names
 
 NUMBERS = {"two": 2, "couple": 2, "pair": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7}
 PEOPLE = ("man", "woman", "boy", "girl", "child", "kid", "person", "skier", "surfer", "player")
+OTHER_PEOPLE = ("lady", "guy", "gentleman", "baby", "toddler", "batter", "catcher", "rider")
 IRREGULAR = {
     "man": "men", "woman": "women", "child": "children", "person": "people", "knife": "knives",
     "sheep": "sheep", "bus": "buses", "bench": "benches", "couch": "couches",
@@ -57,6 +59,10 @@ SPORTS = {
     "surfboard": "surfing", "skis": "skiing", "snowboard": "snowboarding",
     "skateboard": "skateboarding", "frisbee": "frisbee",
 }  # fmt: skip
+MENTIONS = {
+    "surfing": "surf", "skiing": "ski", "snowboarding": "snowboard", "skateboarding": "skate",
+}  # fmt: skip
+"""Beginnings of words by which captions mention a sport, where that is not its name."""
 ROOMS = ("kitchen", "bathroom", "bedroom", "living room", "office", "dining room")
 
 COUNT = (
@@ -83,7 +89,20 @@ LIMITS = {
 
 _ARTICLES = "a|an|one|the|his|her|single|lone|solitary"
 _ADJECTIVES = r"(?:\w+ ){0,2}?"
+_NO_COMPOUND = r"(?=[.,;]|$| (?:with|that|has|is|and|where|filled|in|has|area)\b)"
+"""After a room, so that an office desk is no office."""
 _OTHERS = re.compile(r"\b(?:another|other|each|group|herd|flock)\b")
+
+
+def plural(noun: str) -> str:
+    """Return the plural of an English noun."""
+    return IRREGULAR.get(noun, f"{noun}s")
+
+
+SEVERAL_PEOPLE = frozenset((
+    *(plural(noun) for noun in PEOPLE), "ladies", "guys", "babies", "group", "crowd", "couple",
+    "family", "team", "others", "someone", "friend", "friends",
+))  # fmt: skip
 
 
 class NounPatterns(NamedTuple):
@@ -110,18 +129,13 @@ class NounPatterns(NamedTuple):
         return cls(*map(re.compile, patterns))
 
 
-class Asked(NamedTuple):
-    """A question about an image."""
+class CaptionQuestion(NamedTuple):
+    """A question about an image that its captions or labels answer."""
 
     image: str
     kind: str
     question: str
     answer: str
-
-
-def plural(noun: str) -> str:
-    """Return the plural of an English noun."""
-    return IRREGULAR.get(noun, f"{noun}s")
 
 
 def count_mentioned(captions: Sequence[str], noun: str) -> int | None:
@@ -154,12 +168,22 @@ def count_mentioned(captions: Sequence[str], noun: str) -> int | None:
 
 
 def count_people(captions: Sequence[str], *, labelled: bool) -> int | None:
-    """Return how many people the captions of one picture say that there are, as above."""
+    """Return how many people the captions of one picture say that there are.
+
+    Args:
+        captions: In lower case.
+        labelled: Whether a person is labelled in the picture.
+
+    Returns:
+        The number; None where captions say nothing or do not agree.
+    """
     numbers = {number for noun in PEOPLE if (number := count_mentioned(captions, noun))}
-    kinds = {noun for noun in PEOPLE if any(noun in text.split() for text in captions)}
-    if numbers == {1} and len(kinds) == 1 and labelled and len(captions) > 1:
-        return 1
-    return max(numbers) if numbers and min(numbers) > 1 and len(numbers) == 1 else None
+    words = {word for caption in captions for word in re.findall(r"[a-z]+", caption)}
+    if numbers == {1}:
+        kinds = words & {*PEOPLE, *OTHER_PEOPLE}
+        alone = labelled and len(captions) > 1 and len(kinds) == 1 and not words & SEVERAL_PEOPLE
+        return 1 if alone else None
+    return numbers.pop() if len(numbers) == 1 else None
 
 
 def colour_mentioned(captions: Sequence[str], noun: str) -> str | None:
@@ -171,7 +195,9 @@ def colour_mentioned(captions: Sequence[str], noun: str) -> str | None:
     return found.pop() if len(found) == 1 and not unclear else None
 
 
-def questions_of(record: Record, companions: Mapping[str, Sequence[str]]) -> Iterator[Asked]:
+def questions_of(
+    record: Record, companions: Mapping[str, Sequence[str]]
+) -> Iterator[CaptionQuestion]:
     """Yield all questions that captions and labels of a picture answer.
 
     Args:
@@ -182,18 +208,20 @@ def questions_of(record: Record, companions: Mapping[str, Sequence[str]]) -> Ite
     labels = set(record.labels)
     generator = random.Random(str(record.image))
 
-    def ask(kind: str, templates: Sequence[str], noun: str, answer: str) -> Asked:
+    def ask(kind: str, templates: Sequence[str], noun: str, answer: str) -> CaptionQuestion:
         text = generator.choice(templates).format(noun)
-        return Asked(str(record.image), kind, re.sub(r"\ba (?=[aeiou])", "an ", text), answer)
+        return CaptionQuestion(
+            str(record.image), kind, re.sub(r"\ba (?=[aeiou])", "an ", text), answer
+        )
 
-    def count(noun: str, number: int) -> Asked:
+    def count(noun: str, number: int) -> CaptionQuestion:
         return ask(f"count {number}", COUNT, plural(noun), str(number))
 
     people = count_people(captions, labelled="person" in labels)
     if people:
         yield count("person", people)
     for names in label_names("en", "coco"):
-        if names[0] not in labels or names[0] in UNCOUNTED or names[0] == "person":
+        if labels.isdisjoint(names) or names[0] in UNCOUNTED or names[0] == "person":
             continue
         for noun in names:
             number = count_mentioned(captions, noun)
@@ -208,7 +236,8 @@ def questions_of(record: Record, companions: Mapping[str, Sequence[str]]) -> Ite
     likely = [one for label in sorted(labels) for one in companions[label]]
     absent = sorted({one for one in likely if one not in labels and one not in UNCOUNTED})
     # Captions may name what nobody labelled.
-    absent = [one for one in absent if not any(one in caption for caption in captions)]
+    text = ". ".join(captions)
+    absent = [one for one in absent if not any(word in text for word in _words_for(one))]
     present = sorted(labels - UNCOUNTED - {"person"})
     if absent:
         yield count(generator.choice(absent), 0)
@@ -217,11 +246,24 @@ def questions_of(record: Record, companions: Mapping[str, Sequence[str]]) -> Ite
         yield ask("presence", PRESENCE, generator.choice(present), "yes")
     for kind, templates, found in (
         ("animal", ANIMAL, [one for one in ANIMALS if one in labels]),
-        ("sport", SPORT, sorted({SPORTS[one] for one in labels if one in SPORTS})),
-        ("room", ROOM, [one for one in ROOMS if any(one in caption for caption in captions)]),
+        ("sport", SPORT, sorted(_sports(labels, text))),
+        ("room", ROOM, [one for one in ROOMS if re.search(rf"\b{one}{_NO_COMPOUND}", text)]),
     ):
         if len(found) == 1:
             yield ask(kind, templates, "", found[0])
+
+
+def _words_for(label: str) -> set[str]:
+    """Return all words that name a class, in the singular and the plural."""
+    names = next((names for names in label_names("en", "coco") if label in names), (label,))
+    own = {word for name in names for word in (name, plural(name))}
+    return own | ({*PEOPLE, *OTHER_PEOPLE, *SEVERAL_PEOPLE} if label == "person" else set())
+
+
+def _sports(labels: set[str], text: str) -> set[str]:
+    """Return the sports whose things are labelled and which captions mention."""
+    sports = {SPORTS[label] for label in labels if label in SPORTS}
+    return {sport for sport in sports if re.search(rf"\b{MENTIONS.get(sport, sport)}", text)}
 
 
 def find_companions(records: Iterable[Record], count: int = 8) -> dict[str, list[str]]:
@@ -235,7 +277,7 @@ def find_companions(records: Iterable[Record], count: int = 8) -> dict[str, list
     }
 
 
-def make_questions(records: Sequence[Record]) -> list[Asked]:
+def make_questions(records: Sequence[Record]) -> list[CaptionQuestion]:
     """Return questions about pictures, at most so many of a kind, in random order."""
     companions = defaultdict(list, find_companions(records))
     generator = random.Random(0)

@@ -208,11 +208,20 @@ def test_several_processes_write_the_same_store(toy, colours, tmp_path):
 
 
 def test_a_process_that_ends_is_reported_and_the_store_is_kept(toy, colours, tmp_path):
-    """Workers do not know the toy backbone, which this process alone has registered."""
     folder, store = colours(*SHADES), tmp_path / "store"
-    with pytest.raises(PolyglanceError, match=r"keeps what is written: run again with fewer"):
-        extract(folder, store, toy.SETTINGS, workers=2)
-    assert extract(folder, store, toy.SETTINGS).items == len(SHADES)
+    script = [sys.executable, str(Path(__file__).with_name("toy.py")), str(folder), str(store)]
+    ended = subprocess.run([*script, "-1", "2"], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "a process that extracts features ended; is memory short?" in ended.stderr
+    subprocess.run([*script, "0", "2"], check=True)
+    extract(folder, tmp_path / "one", toy.SETTINGS)
+    assert files(tmp_path / "one") == files(store)
+
+
+def test_why_a_process_cannot_begin_is_said(toy, colours, tmp_path):
+    """Workers do not know the toy backbone, which this process alone has registered."""
+    with pytest.raises(PolyglanceError, match="there is no backbone called 'toy'"):
+        extract(colours(*SHADES), tmp_path / "store", toy.SETTINGS, workers=2)
 
 
 def test_other_settings_or_pictures_are_refused(toy, colours, tmp_path):

@@ -245,6 +245,8 @@ def _check(target: Target, name: str, of: Paper) -> None:
           if column not in columns),
         *(f"no dataset is called {need!r}" for need in target.data if need not in data_needs()),
     ]  # fmt: skip
+    if target.plot_columns and target.plot != "lines":
+        problems.append("plot_columns are for a plot of lines")
     if len(set(rows)) != len(rows):
         problems.append("two rows have the same name")
     if not target.measured and not target.instead and not any(row.published for row in target.rows):

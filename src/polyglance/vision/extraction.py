@@ -80,8 +80,8 @@ def extract(
         out: Folder of the store; an unfinished one is continued.
         settings: Backbone, size and layout of the features.
         threads: Number of CPU threads; None for all cores.
-        workers: Number of processes, which share the threads. One process seldom keeps an
-            accelerator busy.
+        workers: Number of processes, which share the threads. A script that asks for several must
+            do so below ``if __name__ == "__main__":``, since they import it.
         device: Torch's device.
         problems: Collects malformed lines of a manifest; without it the first is raised.
         limits: What decoding a file may take.
@@ -123,7 +123,8 @@ def extract(
         with progress("Extracting features", len(items), completed=before, quiet=quiet) as advance:
             if workers > 1 and len(shards) > 1:
                 share = max(1, threads // workers)
-                job = StoreJob(Path(out), info, keys, settings, limits, share, device)
+                job = StoreJob(Path(out), info, settings, limits, share, device)
+                del encoder  # each process has its own
                 numbered = dict(zip(pending, shards, strict=True))
                 write_in_workers(job, numbered, min(workers, len(shards)), advance)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from polyglance.vision.limited_decoding import (
 )
 from polyglance.vision.pictures import Resize, Square
 from polyglance.vision.store import StoredDtype, StoreInfo
-from polyglance.vision.store_writer import BadItem, StoreWriter
+from polyglance.vision.store_writer import BadItem, write_items
 from polyglance.vision.test_time_augmentation import Views, average_views, crop_margin, crops
 from polyglance.vision.tokens import VisualTokens
 
@@ -130,7 +131,6 @@ class StoreJob:
 
     out: Path
     info: StoreInfo
-    keys: Sequence[str]
     settings: ExtractionSettings
     limits: DecodeLimits
     threads: int
@@ -149,11 +149,9 @@ def write_in_workers(
         advance: Called with the number of items of each shard that was written.
     """
     spawn = multiprocessing.get_context("spawn")  # a forked process cannot use accelerators
-    with ProcessPoolExecutor(
-        workers, mp_context=spawn, initializer=_start_worker, initargs=(job,)
-    ) as pool:
-        written = [pool.submit(_write_shard, number, own) for number, own in shards.items()]
+    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=_start_worker) as pool:
         try:
+            written = [pool.submit(_write_shard, job, *shard) for shard in shards.items()]
             for future in as_completed(written):
                 advance(future.result())
         except BrokenProcessPool as error:
@@ -165,24 +163,23 @@ def write_in_workers(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-_worker: tuple[ShardEncoder, StoreWriter] | None = None
-"""Of this process, if it is a worker."""
-
-
-def _start_worker(job: StoreJob) -> None:
-    global _worker
+def _start_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
     exit_with_parent()
-    encoder = ShardEncoder(job.settings, job.limits, threads=job.threads, device=job.device)
-    _worker = encoder, StoreWriter(job.out, job.info, job.keys)
 
 
-def _write_shard(number: int, items: Sequence[Item]) -> int:
+_encoder: ShardEncoder | None = None
+"""Of this process, if it is a worker that has written a shard."""
+
+
+def _write_shard(job: StoreJob, number: int, items: Sequence[Item]) -> int:
     """Encode and write a shard in a worker; return the number of its items."""
-    assert _worker is not None
-    encoder, writer = _worker
+    global _encoder
+    if _encoder is None:
+        _encoder = ShardEncoder(job.settings, job.limits, threads=job.threads, device=job.device)
     with quiet_decoders():
-        (tokens,) = encoder.encode([items], lambda _: None)
-    writer.write(number, tokens)
+        (tokens,) = _encoder.encode([items], lambda _: None)
+    write_items(job.out, job.info, number, [item.key for item in items], tokens)
     return len(items)
 
 

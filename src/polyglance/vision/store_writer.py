@@ -86,14 +86,7 @@ class StoreWriter:
 
     def write(self, number: int, items: Sequence[VisualTokens | BadItem]) -> None:
         """Write a shard: the tokens of each of its keys, or why there are none, in order."""
-        pairs = list(zip(self.keys_of(number), items, strict=True))
-        good = [(key, item) for key, item in pairs if isinstance(item, VisualTokens)]
-        metadata = {
-            "keys": [key for key, _ in good],
-            "bad": {key: item.reason for key, item in pairs if isinstance(item, BadItem)},
-        }
-        arrays = _arrays([item for _, item in good], self.info)
-        write_shard(shard_path(self.path, number), arrays, metadata)
+        write_items(self.path, self.info, number, self.keys_of(number), items)
 
     def finish(self) -> dict[str, str]:
         """Write ``bad.txt`` and return the bad items, once no shard is pending."""
@@ -129,6 +122,32 @@ class StoreWriter:
                     f"{self.path} is being written by another process; wait for it to finish"
                 )
             yield
+
+
+def write_items(
+    store: Path,
+    info: StoreInfo,
+    number: int,
+    keys: Sequence[str],
+    items: Sequence[VisualTokens | BadItem],
+) -> None:
+    """Write a shard of a store.
+
+    Args:
+        store: The store's folder.
+        info: Its description.
+        number: Of the shard.
+        keys: Of the shard's items.
+        items: The tokens of each key, or why there are none.
+    """
+    pairs = list(zip(keys, items, strict=True))
+    good = [(key, item) for key, item in pairs if isinstance(item, VisualTokens)]
+    metadata = {
+        "keys": [key for key, _ in good],
+        "bad": {key: item.reason for key, item in pairs if isinstance(item, BadItem)},
+    }
+    arrays = _arrays([item for _, item in good], info)
+    write_shard(shard_path(store, number), arrays, metadata)
 
 
 def _is_free(path: Path) -> bool:

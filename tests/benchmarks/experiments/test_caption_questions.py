@@ -48,6 +48,36 @@ def test_people_are_counted_as_one_only_where_one_kind_is_named_and_labelled() -
     assert count_people(one, labelled=False) is None
     assert count_people(["a man and a woman", "a man with a woman"], labelled=True) is None
     assert count_people(["three people in a boat"], labelled=True) == 3
+    assert (
+        count_people(["a woman next to a man.", "a woman talks to a man."], labelled=True) is None
+    )
+    assert count_people(["a man among people", "the man talks to people"], labelled=True) is None
+    assert count_people(["a man and a lady", "the man with a lady"], labelled=True) is None
+
+
+def test_synonyms_are_not_absent() -> None:
+    labelled = Record(
+        "a.jpg", captions={"en": ("Forks.",)}, labels=("fork", "dining table", "knife")
+    )
+    named = Record("b.jpg", captions={"en": ("A fork and knives on a table.",)}, labels=("fork",))
+    asked = [one for one in make_questions([labelled, named]) if one.image == "b.jpg"]
+    assert not [one for one in asked if one.answer in {"no", "0"}]
+
+
+@pytest.mark.parametrize(
+    ("caption", "labels", "answers"),
+    [
+        ("A man rides a wave on his surfboard.", ("surfboard",), ["surfing"]),
+        ("A man beside his car.", ("surfboard", "car"), []),
+        ("An office desk in the corner.", ("chair",), []),
+        ("A desk in an office with a chair.", ("chair",), ["office"]),
+    ],
+)
+def test_sports_and_rooms_need_a_caption(
+    caption: str, labels: tuple[str, ...], answers: list[str]
+) -> None:
+    asked = make_questions([Record("a.jpg", captions={"en": (caption,)}, labels=labels)])
+    assert [one.answer for one in asked if one.kind in {"sport", "room"}] == answers
 
 
 @pytest.mark.parametrize(

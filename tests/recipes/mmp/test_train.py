@@ -243,6 +243,18 @@ def test_a_corpus_trains_on_as_many_records_as_it_says(toy: ToyCorpus) -> None:
     assert isinstance(split, RetrievalSplit)
     assert len(split.visuals) == 3
     assert set(split.captions.record_ids.tolist()) == {0, 1, 2}
+    # Records that lack the language are not among them.
+    manifest = toy.data / corpus.manifest
+    records = [
+        replace(record, captions={"de": record.captions["de"]}) if number % 2 else record
+        for number, record in enumerate(read_manifest(manifest))
+    ]
+    write_manifest(manifest.with_name("half.jsonl"), records)
+    half = replace(corpus, manifest="clips/half.jsonl", max_records=9)
+    english = replace(few, corpora=(half,), languages=("en",))
+    ((_, split),) = load_data(english, toy.data, "cpu").corpora
+    assert isinstance(split, RetrievalSplit)
+    assert len(set(split.captions.record_ids.tolist())) == len(split.visuals) == 9
     whole = load_data(few, toy.data, "cpu").test
     assert whole is not None
     assert len(whole.visuals) > 3

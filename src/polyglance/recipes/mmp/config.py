@@ -65,8 +65,9 @@ class TrainingCorpus(FeatureSplit):
     weight: float = 1.0
     """Weight of its losses beside those of other corpora in the same step."""
     max_records: int | None = None
-    """Train on so many of its captioned clips or images, drawn at random, the same in every run;
-    smaller numbers draw some of those that larger ones draw. None for all."""
+    """Train on so many of its clips or images that have features and captions in the languages
+    trained on, drawn at random, the same with every seed; a smaller number draws some of those of
+    a larger one. None for all."""
     subtitles: ClipSampling | None = None
     """Pre-training (section 5.3): clips cut out of videos, with subtitles instead of captions."""
 

@@ -110,7 +110,14 @@ class _Reader:
         """Return the records with features and captions, in some or all languages."""
         described = [record for record in self._records(split) if record.captions]
         if isinstance(split, TrainingCorpus) and split.max_records is not None:
-            described = draw_records(described, split.max_records)
+            source = self.source(split)
+            usable = [
+                record
+                for record in described
+                if (languages is None or not record.captions.keys().isdisjoint(languages))
+                and source.find(record) is not None
+            ]
+            described = draw_records(usable, split.max_records)
         records, features = feature_table(
             described,
             self.source(split),
@@ -194,7 +201,7 @@ def select_names(records: Sequence[Record], path: Path) -> list[Record]:
 
 
 def draw_records(records: Sequence[Record], count: int) -> list[Record]:
-    """Return so many records, drawn at random; fewer are among more."""
+    """Return so many records, drawn at random; a smaller count gives some of a larger one's."""
     drawn = np.random.default_rng(0).permutation(len(records))[:count]
     return [records[number] for number in sorted(drawn)]
 
