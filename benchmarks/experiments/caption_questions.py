@@ -3,10 +3,10 @@
     python -m benchmarks.experiments.caption_questions DATA/coco/natural.jsonl
         --out DATA/coco/caption-questions.jsonl
 
-COCO-QA was made of captions too, but one never counts to one or to none there, and nothing is
-asked that "no" answers. Here are: how many of a thing there are, whether there is one, what colour
-it is, and which animal, sport or room is shown. Pictures are those of the manifest, so pictures
-that were held out of it stay held out. Rules are wrong at times; no person has checked the
+COCO-QA was made of captions too, but nothing is asked there that "no", "yes" or "0" answers. Here
+are: how many of a thing there are, whether there is one, what colour it is, and which animal, sport
+or room is shown. Pictures are those of the manifest, so pictures that were held out of it stay held
+out. Rules are wrong at times; no person has checked the
 answers. What is absent is what nobody labelled and no caption names.
 """
 
@@ -89,7 +89,7 @@ LIMITS = {
 
 _ARTICLES = "a|an|one|the|his|her|single|lone|solitary"
 _ADJECTIVES = r"(?:\w+ ){0,2}?"
-_NO_COMPOUND = r"(?=[.,;]|$| (?:with|that|has|is|and|where|filled|in|has|area)\b)"
+_NO_COMPOUND = r"(?=[.,;]|$| (?:with|that|has|is|and|where|filled|in|area)\b)"
 """After a room, so that an office desk is no office."""
 _OTHERS = re.compile(r"\b(?:another|other|each|group|herd|flock)\b")
 
@@ -253,6 +253,7 @@ def questions_of(
             yield ask(kind, templates, "", found[0])
 
 
+@cache
 def _words_for(label: str) -> set[str]:
     """Return all words that name a class, in the singular and the plural."""
     names = next((names for names in label_names("en", "coco") if label in names), (label,))

@@ -37,7 +37,7 @@ def features_extract(
     dtype: Annotated[str, typer.Option(help="Storage type: int8 or float16.")] = "int8",
     threads: Annotated[int | None, typer.Option(help="CPU threads; default: all cores.")] = None,
     workers: Annotated[
-        int, typer.Option(help="Processes that share the threads; several feed an accelerator.")
+        int, typer.Option(help="Processes, which share the threads and the device.")
     ] = 1,
     device: Annotated[str, typer.Option(help="Device: cpu, cuda, ...")] = "cpu",
     max_pixels: MaxPixels = None,
