@@ -2,8 +2,8 @@
 
     python -m benchmarks.reports.default_model_page
 
-Reads results/default_model.json, latency.json, left_out_languages.json, person_bias.json and
-photo_transfer.json, and the logs and reports of the training runs in docs/polyglance-small. Fills
+Reads results/default_model.json, base_model.json, latency.json, left_out_languages.json,
+person_bias.json and photo_transfer.json, and the logs and reports of the training runs in docs/polyglance-small. Fills
 docs/default-model.md and the model's README.md, draws docs/images/training.svg.
 """
 
@@ -48,6 +48,7 @@ def main() -> None:
             "transfer": transfer_table(transfer),
             "transfer to coco": transfer_coco(transfer),
             "left out": left_out_table(read_results("left_out_languages")),
+            "larger": larger_model(model["recalls"], read_results("base_model")),
         },
     )
     PLOT.write_text(training_plot(RUN / "log.jsonl"), encoding="utf-8")
@@ -156,6 +157,28 @@ def texts_alone(report: Mapping[str, Any]) -> str:
         for label, key in (("third edition", "before"), ("fourth edition", "after"))
     ]
     return pages.table(header, rows)
+
+
+def larger_model(recalls: Mapping[str, Any], base: Mapping[str, Any]) -> str:
+    """Format mR of the default model beside that of polyglance-base."""
+    test = recalls["flickr8k/test.jsonl"]
+    held_out = {
+        code: recalls[f"coco/held-out/{code}.jsonl"][code]["mR"] for code in base["held_out"]
+    }
+    languages = [code for code in base["test"] if code != "average"]
+    header = ["mR", *languages, "average", *(f"{code}, MSCOCO" for code in held_out)]
+    small = [*(test[code]["mR"] for code in languages), test["average_mR"], *held_out.values()]
+    large = [*(result["mR"] for result in base["test"].values()), *base["held_out"].values()]
+    rows = [
+        [name, *(f"{value:.1f}" for value in values)]
+        for name, values in (("polyglance-small", small), ("polyglance-base", large))
+    ]
+    return (
+        f"{pages.table(header, rows)}\n\nflickr8k/test, and 500 held-out pictures of each of the"
+        f" last {len(held_out)} languages. polyglance-base after {base['steps']} steps in"
+        f" {base['seconds']:.0f} s on one {base['hardware'].partition(',')[0]}, one run, in torch,"
+        f" {base['date']} ([base_model.json](../benchmarks/results/base_model.json))."
+    )
 
 
 def transfer_table(transfer: Mapping[str, Any]) -> str:
