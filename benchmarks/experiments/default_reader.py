@@ -2,8 +2,10 @@
 
     python -m benchmarks.experiments.default_reader [RUN] --data DATA
 
-RUN is the run of the recipe polyglance-reader that was exported; without it, what an earlier run of
-this script noted of it stays. As shipped, with ONNX Runtime and rounded inputs, the reader answers
+What the compressed reader reached in its training's own tests is in reader.json. RUN is the run of
+the recipe polyglance-reader that was exported, which adds the readers before compression; without
+it, what an earlier run of this script noted of them stays, if it was about the same reader. As
+shipped, with ONNX Runtime and rounded inputs, the reader answers
 the test questions of DATA/vqa, by five crops of a picture and by the whole, and training questions
 about 200 pictures, and re-ranks the hits of the first English caption of each picture of
 DATA/flickr8k/test.jsonl. The best answer of each type of question is learned from DATA/vqa's
@@ -16,7 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +54,11 @@ def main() -> None:
         for code in LANGUAGES
         for _, question in questions(options.data / "vqa" / f"{code}-train.jsonl")
     ]
-    if options.run is None:
-        known = read_results("default_reader", options.out)
-        figures = {name: known[name] for name in ("training", "seeds", "steps", "reranking")}
-        figures["questions"] = {
-            name: known["questions"][name] for name in ("trained", "compressed")
-        }
-    else:
-        figures = read_run(json.loads((options.run / "report.json").read_bytes()))
+    figures = read_compressed(reader.config.figures)
+    if options.run is not None:
+        add_seeds(figures, json.loads((options.run / "report.json").read_bytes()))
+    elif (options.out / "default_reader.json").exists():
+        keep_seeds(figures, read_results("default_reader", options.out))
     figures["image_size"] = reader.image_size
     figures["questions"] |= {"shipped": {}, "whole_picture": {}, "learned": {}}
     for code in LANGUAGES:
@@ -86,22 +85,31 @@ def main() -> None:
     write_results("default_reader", figures, options.out)
 
 
-def read_run(report: dict[str, Any]) -> dict[str, Any]:
-    """Return what the report of a run tells of its seeds and of the compressed reader."""
-    trained, compressed = [*report["trained"].values()], report["compressed"]
+def read_compressed(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the training found of the compressed reader, as reader.json has it."""
     return {
-        "training": {name: report[name] for name in ("images", "captions", "questions")},
-        "seeds": len(trained),
-        "steps": trained[0]["training"]["steps"],
-        "reranking": {
-            "trained": [reranked(one["test"]) for one in trained],
-            "compressed": reranked(compressed["test"]),
-        },
-        "questions": {
-            "trained": [scores(one["questions"]) for one in trained],
-            "compressed": scores(compressed["questions"]),
-        },
+        "reranking": {"compressed": reranked(report["test"])},
+        "questions": {"compressed": scores(report["questions"])},
     }
+
+
+def add_seeds(figures: dict[str, Any], report: Mapping[str, Any]) -> None:
+    """Add what the report of a run tells of its data and of the readers before compression."""
+    trained = [*report["trained"].values()]
+    figures["training"] = {name: report[name] for name in ("images", "captions", "questions")}
+    figures["steps"] = trained[0]["training"]["steps"]
+    figures["reranking"]["trained"] = [reranked(one["test"]) for one in trained]
+    figures["questions"]["trained"] = [scores(one["questions"]) for one in trained]
+
+
+def keep_seeds(figures: dict[str, Any], known: Mapping[str, Any]) -> None:
+    """Add what earlier figures tell of them, if those are of the same compressed reader."""
+    if known["questions"]["compressed"] != figures["questions"]["compressed"]:
+        return
+    for part in ("reranking", "questions"):
+        if "trained" in known[part]:
+            figures[part]["trained"] = known[part]["trained"]
+    figures |= {name: known[name] for name in ("training", "steps") if name in known}
 
 
 def questions(path: Path) -> list[tuple[Path, Question]]:
@@ -137,12 +145,12 @@ def headline(result: dict[str, Any]) -> float:
     return float(result["score"] if "score" in result else result["accuracy"])
 
 
-def scores(result: dict[str, Any]) -> dict[str, float]:
+def scores(result: Mapping[str, Any]) -> dict[str, float]:
     """Return a run's score by language."""
     return {code: headline(result[code]["model"]) for code in LANGUAGES}
 
 
-def reranked(test: dict[str, Any]) -> dict[str, dict[str, float]]:
+def reranked(test: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Return mR by language, of the dual encoder and re-ranked."""
     return {name: {code: row["mR"] for code, row in test[name].items()} for name in test}
 

@@ -3,8 +3,9 @@
     python -m benchmarks.reports.default_model_page
 
 Reads results/default_model.json, base_model.json, latency.json, left_out_languages.json,
-person_bias.json and photo_transfer.json, and the logs and reports of the training runs in docs/polyglance-small. Fills
-docs/default-model.md and the model's README.md, draws docs/images/training.svg.
+person_bias.json, photo_transfer.json and picture_sizes.json, and the logs and reports of the
+training runs in docs/polyglance-small. Fills docs/default-model.md and the model's README.md,
+draws docs/images/training.svg.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ def main() -> None:
             "texts alone": texts_alone(
                 json.loads((RUN / "texts-report.json").read_text(encoding="utf-8"))
             ),
+            "sizes": sizes_table(read_results("picture_sizes")),
             "transfer": transfer_table(transfer),
             "transfer to coco": transfer_coco(transfer),
             "left out": left_out_table(read_results("left_out_languages")),
@@ -157,6 +159,27 @@ def texts_alone(report: Mapping[str, Any]) -> str:
         for label, key in (("third edition", "before"), ("fourth edition", "after"))
     ]
     return pages.table(header, rows)
+
+
+def sizes_table(measured: Mapping[str, Any]) -> str:
+    """Format mR and encoding time by the size of pictures."""
+    sizes = measured["sizes"]
+    first = next(iter(sizes.values()))
+    columns = [name for name in first if name != "milliseconds"]
+    rows = [
+        [
+            f"{size} pixels",
+            *(f"{result[name]:.1f}" for name in columns),
+            f"x {result['milliseconds'] / first['milliseconds']:.2f}",
+        ]
+        for size, result in sizes.items()
+    ]
+    header = ["flickr8k/val, mR", *columns, "time to encode"]
+    return (
+        f"{pages.table(header, rows)}\n\nThe first takes {first['milliseconds']:.0f} ms a picture"
+        f" on {measured['threads']} of {measured['hardware']}, {measured['date']}"
+        " ([picture_sizes.json](../benchmarks/results/picture_sizes.json))."
+    )
 
 
 def larger_model(recalls: Mapping[str, Any], base: Mapping[str, Any]) -> str:

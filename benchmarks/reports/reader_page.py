@@ -66,37 +66,38 @@ def reranking(quality: Mapping[str, Any]) -> str:
         f"{name} {shipped['dual'][name]:.1f} → {shipped['reranked'][name]:.1f}"
         for name in shipped["dual"]
     )
-    seeds = [seed["reranked"]["average"] for seed in quality["reranking"]["trained"]]
+    seeds = [seed["reranked"]["average"] for seed in quality["reranking"].get("trained", ())]
+    trained = ""
+    if seeds:
+        trained = (
+            f"Before compression, {name_seeds(seeds)}: {cell(spread(seeds))} re-ranked, on average."
+        )
     note = (
-        f"Before compression, {name_seeds(seeds)}: {cell(spread(seeds))}"
-        " re-ranked, on average.\n\nAs shipped, for the first English caption of each of"
+        "As shipped, for the first English caption of each of"
         f" {shipped['queries']:,} pictures, text to picture: {', '.join(recalls)}."
     )
-    return f"{pages.table(header, rows)}\n\n{note}"
+    return "\n\n".join(filter(None, (pages.table(header, rows), trained, note)))
 
 
 def questions(figures: Mapping[str, Any]) -> str:
     """Format the score by language beside the best answer of each type of question."""
+    seeds = figures.get("trained", ())
     rows = []
     for code, shipped in figures["shipped"].items():
-        trained = [seed[code] for seed in figures["trained"]]
+        trained = [cell(spread([seed[code] for seed in seeds]))] if seeds else []
         rows.append(
             [
                 get_language(code).english_name,
                 f"{shipped['questions']:,}",
                 f"{shipped['best_answer_of_type']:.1f}",
-                cell(spread(trained)),
+                *trained,
                 f"{figures['compressed'][code]:.1f}",
                 f"{figures['whole_picture'][code]:.1f}",
                 f"{shipped['score']:.1f}",
             ]
         )
-    header = [
-        "",
-        "questions",
-        "best answer of the type",
-        f"trained, {name_seeds(figures['trained'])}",
-    ]
+    header = ["", "questions", "best answer of the type"]
+    header += [f"trained, {name_seeds(seeds)}"] if seeds else []
     table = pages.table([*header, "compressed", "as shipped", "five crops"], rows)
     learned = " and ".join(
         f"{own['score']:.1f} ({get_language(code).english_name}, {own['questions']:,})"
@@ -143,11 +144,16 @@ def speeds(speed: Mapping[str, Any]) -> str:
 
 def how(quality: Mapping[str, Any], speed: Mapping[str, Any]) -> str:
     """Say when, where and on what this was measured."""
-    trained = quality["training"]
+    trained = ""
+    if "training" in quality:
+        counts = quality["training"]
+        trained = (
+            f"Trained for {quality['steps']:,} steps a seed on {counts['images']:,} pictures with"
+            f" {counts['captions']:,} captions and {counts['questions']:,} questions. "
+        )
     return (
-        f"Trained for {quality['steps']:,} steps a seed on {trained['images']:,} pictures with"
-        f" {trained['captions']:,} captions and {trained['questions']:,} questions; as shipped,"
-        f" measured {quality['date']} on {quality['hardware']}; speed {speed['date']} on"
+        f"{trained}As shipped, measured {quality['date']} on {quality['hardware']}; speed"
+        f" {speed['date']} on"
         f" {speed['hardware']}, {speed['threads']} threads, {speed['megabytes']:.1f} MB"
         f" ([{QUALITY}.json](../benchmarks/results/{QUALITY}.json),"
         f" [{SPEED}.json](../benchmarks/results/{SPEED}.json))."

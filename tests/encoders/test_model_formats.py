@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
+from typer.testing import CliRunner
 
 import polyglance
 from helpers.rounding import ROUNDING
+from polyglance.cli import app
+from polyglance.demo.photographs import FOLDER
 from polyglance.encoders.model_folder import FORMAT, ModelFolder
 from polyglance.encoders.onnx_encoder import OnnxEncoder
+from polyglance.encoders.reader import Reader
+from polyglance.errors import PolyglanceError
 from polyglance.export.copy_model import copy_model
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
+BICUBIC = Image.Resampling.BICUBIC
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -50,3 +58,42 @@ def test_a_copy_has_the_newest_format_and_the_same_vectors(version: int, tmp_pat
         if "pixels" in expected:
             pixels = list(expected["pixels"])
             np.testing.assert_array_equal(new.encode_pictures(pixels), old.encode_pictures(pixels))
+
+
+def test_a_copy_at_another_image_size_is_another_model(tmp_path: Path) -> None:
+    """Its vectors of pictures are those that the reader's own path gives at that size."""
+    done = CliRunner().invoke(app, ["export", "polyglance-small", "--out", str(tmp_path / "small"),
+                                    "--image-size", "160"])  # fmt: skip
+    assert done.exit_code == 0, done.output
+    small, shipped = polyglance.load(tmp_path / "small", threads=1), polyglance.load(threads=1)
+    assert isinstance(small, OnnxEncoder)
+    assert isinstance(shipped, OnnxEncoder)
+    assert small.folder.description.pictures == replace(
+        shipped.folder.description.pictures, size=160
+    )
+    assert small.fingerprint != shipped.fingerprint
+    assert small.calibration is None
+    assert shipped.calibration is not None
+    reader = Reader.open(tmp_path / "small", threads=1)
+    photo = FOLDER / "coffee.webp"
+    [encoded] = reader.encode_images([photo])  # at the reader's 256 pixels
+    before, [after] = shipped.encode_pictures([photo]), small.encode_pictures([photo])
+    assert encoded.vector @ before[0] == pytest.approx(1, abs=1e-4)
+    assert encoded.vector @ after < 0.99
+    np.testing.assert_array_equal(small.encode_texts(["a cup"]), shipped.encode_texts(["a cup"]))
+    squares = [np.asarray(Image.open(photo).convert("RGB").resize((160, 160), BICUBIC))]
+    assert small.encode_pictures(squares)[0] @ after > 0.95
+
+
+def test_an_image_size_that_cannot_be(tmp_path: Path) -> None:
+    for source, size, reason in (
+        ("polyglance-small", "16", "an image size of 16 is too small: give 64 pixels or more"),
+        (str(FIXTURES / "model_format_2"), "160", "of an earlier format"),
+        (str(FIXTURES / "model_format_3"), "160", "takes features, not pictures"),
+    ):
+        done = CliRunner().invoke(
+            app, ["export", source, "--out", str(tmp_path / "x"), "--image-size", size]
+        )
+        assert isinstance(done.exception, PolyglanceError), done.output
+        assert reason in str(done.exception)
+    assert not (tmp_path / "x").exists()

@@ -198,6 +198,10 @@ def export(
     backbone: Annotated[
         str | None, typer.Option(help="UC2 and M3P: the image backbone, if it has moved.")
     ] = None,
+    image_size: Annotated[
+        int | None,
+        typer.Option(help="A model: encode pictures at so many pixels a side; default: its own."),
+    ] = None,
 ) -> None:
     """Export a training run as a model folder.
 
@@ -212,9 +216,10 @@ def export(
 
         _refuse(f"{run} is a model, not a run, and takes no", name=name, max_tokens=max_tokens,
                 backbone=backbone)  # fmt: skip
-        copied = copy_model(run if run.exists() else str(run), out)
+        copied = copy_model(run if run.exists() else str(run), out, image_size)
         print(f"{out}: {copied.name}, {copied.width} dimensions, {_megabytes(out)} MB")
         return
+    _refuse(f"{run} is not a model; only these take", image_size=image_size)
     from polyglance.cross_encoders.model_folder import export_cross_encoder, read_config
     from polyglance.export.from_run import compact_system, export_run
 

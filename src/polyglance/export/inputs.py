@@ -47,6 +47,17 @@ def with_standard_names(model: ModelProto) -> ModelProto:
     return converted
 
 
+def with_image_size(model: ModelProto, size: int) -> ModelProto:
+    """Return an image graph that takes pictures of another size; its weights are the same."""
+    resized = ModelProto()
+    resized.CopyFrom(model)
+    del resized.graph.value_info[:]  # those have the shapes of one size
+    [pixels] = [value for value in resized.graph.input if value.name == PIXELS]
+    for dimension in pixels.type.tensor_type.shape.dim[-2:]:
+        dimension.dim_value = size
+    return resized
+
+
 def _convert_text(model: ModelProto) -> None:
     graph = model.graph
     _rename(graph.node, {_OLD_IDS: IDS, _OLD_OUTPUT: TEXT_OUTPUT})

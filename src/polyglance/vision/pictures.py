@@ -104,11 +104,11 @@ def read_square(path: str | Path, size: int, resize: Resize = "squash") -> Squar
 def decoding_side(size: int) -> int:
     """Return the least side at which a picture is decoded for a square of ``size``.
 
-    Resampling from one and a half times the size hides the coarseness of a JPEG decoded at a
-    fraction: of pictures of 12 megapixels, vectors have a cosine of 0.9994 with those of the
-    whole picture (measured by benchmarks/speed/photo_speed.py).
+    Resampling from nearly one and a half times the size hides the coarseness of a JPEG decoded at
+    a fraction: benchmarks/speed/photo_speed.py measures cosines of vectors with those of whole
+    pictures. A JPEG of 4032 x 3024 pixels is decoded at an eighth for a square of 256.
     """
-    return 3 * size // 2
+    return 29 * size // 20
 
 
 def to_square(picture: Image.Image, size: int, resize: Resize = "squash") -> Square:

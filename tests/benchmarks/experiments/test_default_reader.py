@@ -58,3 +58,43 @@ def test_seeds_are_shown_with_their_spread() -> None:
     text = reader_page.questions(figures | others)
     assert text.endswith("about 200 pictures, as shipped by five crops: 69.0 (English, 7).")
     assert "| English | 10 | 30.0 | 62.0 ± 1.4 | 61.5 | 47.0 | 48.0 |" in text
+
+
+def test_seeds_stay_with_the_reader_that_they_were_compressed_to() -> None:
+    def recalls(value: float) -> dict[str, dict[str, dict[str, float]]]:
+        return {"reranked": {"en": {"mR": value}}}
+
+    def answers(en: float, vi: float) -> dict[str, dict[str, dict[str, float]]]:
+        return {"en": {"model": {"score": en}}, "vi": {"model": {"accuracy": vi}}}
+
+    seeds = {
+        f"reader{n}": {
+            "training": {"steps": 7},
+            "test": recalls(60 + n),
+            "questions": answers(40 + n, 5),
+        }
+        for n in range(2)
+    }
+    report = {"trained": seeds, "images": 1, "captions": 2, "questions": 3}
+    compressed = {"test": recalls(61.5), "questions": answers(41.0, 6.0)}
+    known = default_reader.read_compressed(compressed)
+    default_reader.add_seeds(known, report)
+    assert known["reranking"] == {
+        "compressed": {"reranked": {"en": 61.5}},
+        "trained": [{"reranked": {"en": 60}}, {"reranked": {"en": 61}}],
+    }
+    assert known["questions"]["trained"] == [{"en": 40, "vi": 5}, {"en": 41, "vi": 5}]
+    same = default_reader.read_compressed(compressed)
+    default_reader.keep_seeds(same, known)
+    assert same == known
+    other = default_reader.read_compressed(compressed | {"questions": answers(42.0, 6.0)})
+    default_reader.keep_seeds(other, known)
+    assert "trained" not in other["questions"]
+    assert "training" not in other
+
+
+def test_a_page_without_seeds_leaves_their_column_out() -> None:
+    shipped = {"questions": 10, "best_answer_of_type": 30.0, "score": 48.0}
+    figures = {"shipped": {"en": shipped}, "compressed": {"en": 61.5}}
+    figures |= {"whole_picture": {"en": 47.0}, "learned": {"en": {"questions": 7, "score": 69.04}}}
+    assert "| English | 10 | 30.0 | 61.5 | 47.0 | 48.0 |" in reader_page.questions(figures)

@@ -125,9 +125,11 @@ class ReaderRecipe:
     these join the text."""
     image_size: int | None = None
     """Pixels a side of the images that the reader is given when it is used; None for the dual
-    encoder's, on which it is trained. Networks that are trained on crops read larger images better
-    (Touvron et al. 2019). Re-ranking then also averages the library's cosine with that of the dual
+    encoder's. Re-ranking at another size also averages the library's cosine with that of the dual
     encoder's vector at this size."""
+    training_image_size: int | None = None
+    """Pixels a side of the images that it is trained on; None for the dual encoder's. Networks that
+    are trained on crops read larger images better than those of training (Touvron et al. 2019)."""
     max_text_tokens: int = 40
     dropout: float = 0.1
     min_crop_area: float = 0.5
@@ -160,7 +162,8 @@ class ReaderRecipe:
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 1, "1 or more", "layers", "seeds")
         validate_fields(self, lambda value: value >= 3, "3 or more", "max_text_tokens")
-        validate_fields(self, lambda value: value >= 32, "32 or more", "image_size")
+        sizes = ("image_size", "training_image_size")
+        validate_fields(self, lambda value: value >= 32, "32 or more", *sizes)
         validate_fields(
             self,
             lambda value: value >= 0,

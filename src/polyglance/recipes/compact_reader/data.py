@@ -189,8 +189,9 @@ class _Reader:
     def regions(
         self, paths: Sequence[Path], *, train: bool = False, size: int | None = None
     ) -> OccludedRegions:
-        """Read pixels to the device: training images at the dual encoder's size."""
-        size = size or (self.settings.size if train else self.size)
+        """Read pixels to the device: training images at the size of training."""
+        training_size = self.recipe.training_image_size or self.settings.size
+        size = size or (training_size if train else self.size)
         mean, std = torch.tensor(self.settings.mean), torch.tensor(self.settings.std)
         table = PixelTable(
             read_many_pixels(paths, size, PixelStreaming()),

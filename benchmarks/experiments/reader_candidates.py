@@ -1,0 +1,123 @@
+"""The default model's reader re-ranks more candidates or fewer: all captions, both directions.
+
+    python -m benchmarks.experiments.reader_candidates --data DATA --candidates 20 50 --device cuda
+
+The reader is the one that is shipped, its weights read from reader.onnx into torch, where inputs of
+layers are not rounded. For each number of candidates it re-ranks DATA/flickr8k/test.jsonl, with
+the weight of the cosine that is shipped and with the one that is best on val.jsonl. Takes a minute
+or two on an H200, hours on two cores. Writes results/reader_candidates.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from benchmarks.experiments.reader_sizes import shorten
+from benchmarks.results_io import RESULTS, write_results
+from polyglance.encoders.answers import AnswerVocabulary
+from polyglance.encoders.graph_reader import read_graph
+from polyglance.encoders.model_folder import READER, ModelFolder
+from polyglance.encoders.reader_files import read_reader_config
+from polyglance.models.vqa import VQAModel
+from polyglance.nn.linear_compression import load_linear_compact_state
+from polyglance.nn.packed_pairs import box_location
+from polyglance.recipes import open_recipe
+from polyglance.recipes.compact_reader.config import ReaderRecipe
+from polyglance.recipes.compact_reader.data import ReaderData, load_data
+from polyglance.recipes.compact_reader.evaluation import ReaderEvaluation
+from polyglance.recipes.compact_reader.train import build_model
+from polyglance.vision.tokens import grid_boxes
+
+_LOCATION = "cross_encoder.location"
+
+
+class StoredLocations(nn.Module):
+    """Rows for the boxes of a grid, as reader.onnx has them, in place of their projection."""
+
+    def __init__(self, rows: Tensor, grid: int) -> None:
+        super().__init__()
+        boxes = np.concatenate([[[0.0, 0.0, 1.0, 1.0]], grid_boxes(grid)])
+        self.boxes = nn.Buffer(box_location(torch.tensor(boxes, dtype=torch.float32)))
+        self.rows = nn.Buffer(rows)
+
+    def forward(self, boxes: Tensor) -> Tensor:
+        """Return the row of each box, given what `box_location` makes of it."""
+        return self.rows[torch.cdist(boxes, self.boxes).argmin(-1)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--candidates", type=int, nargs="+", default=[20, 50])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--max-images", type=int, help="of each split, to try this out")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    folder = ModelFolder.open()
+    recipe = shorten(open_recipe("polyglance-reader").settings, options.max_images)
+    data, model = load_shipped(replace(recipe, question_tests=()), options.data, options.device)
+    shipped_weight = read_reader_config(folder).dual_weight
+    found = {}
+    for candidates in options.candidates:
+        found[str(candidates)] = result = evaluate(model, data, candidates, shipped_weight)
+        averages = {name: rows["average"] for name, rows in result["shipped_weight"].items()}
+        print(candidates, result["validation"], averages, flush=True)
+    figures = {"model": folder.description.fingerprint, "dual_weight": shipped_weight}
+    write_results("reader_candidates", {**figures, "candidates": found}, options.out)
+
+
+def load_shipped(recipe: ReaderRecipe, folder: Path, device: str) -> tuple[ReaderData, VQAModel]:
+    """Return the splits of a recipe, and the dual encoder's reader in torch.
+
+    Args:
+        recipe: Names the dual encoder and the splits.
+        folder: Of the data.
+        device: Of both.
+    """
+    source = ModelFolder.open(recipe.dual_encoder)
+    config = read_reader_config(source)
+    data = load_data(replace(recipe, image_size=config.image_size), folder, device)
+    data = replace(data, answers=AnswerVocabulary(config.answers))
+    model = build_model(recipe, data, device)
+    model.fold_answer_embeddings()
+    weights = read_graph(source.read_file(READER)).weights
+    state = {
+        name: torch.tensor(np.array(value)).to(device)
+        for name, value in weights.items()
+        if not name.startswith("/") and name != _LOCATION
+    }
+    load_linear_compact_state(model, state)
+    reader: Any = model.cross_encoder
+    rows = torch.tensor(np.array(weights[_LOCATION]), dtype=torch.float32)
+    reader.region_box, reader.box_norm = StoredLocations(rows, config.grid), nn.Identity()
+    reader.image_segment.data.zero_()  # it is part of the rows
+    return data, model.to(device).eval()
+
+
+def evaluate(
+    model: VQAModel, data: ReaderData, candidates: int, shipped_weight: float
+) -> dict[str, Any]:
+    """Return mR by language with the shipped weight of the cosine and with the best one."""
+    evaluation = ReaderEvaluation(data, candidates)
+    tuned = evaluation.tune(model)
+    weights = {"shipped_weight": shipped_weight, "tuned_weight": tuned["dual_weight"]}
+    tests: dict[float, dict[str, Any]] = {}
+    for weight in weights.values():
+        if weight not in tests:
+            report = evaluation.test(model, weight)["test"]
+            tests[weight] = {
+                name: {code: row["mR"] for code, row in rows.items()}
+                for name, rows in report.items()
+            }
+    return {"validation": tuned, **{name: tests[weight] for name, weight in weights.items()}}
+
+
+if __name__ == "__main__":
+    main()
