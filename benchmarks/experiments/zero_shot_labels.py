@@ -4,17 +4,16 @@ Pictures of COCO that the default model was not trained on and that show one cla
 sorted by 2 to 16 classes, once with its own among them and once without, when "none of these" is
 right; labels in English, German, Russian and Chinese.
 
-    python -m benchmarks.experiments.zero_shot_labels --data DATA
+    python -m benchmarks.experiments.zero_shot_labels --held-out DATA/coco/held-out/labels.jsonl
 
-DATA has vqa/images, coco/train.jsonl and more/coco-labels.jsonl.xz. Writes
-results/zero_shot_labels.json.
+The pictures are those that `polyglance data hold-out` kept out of the default model's training.
+Writes results/zero_shot_labels.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import lzma
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,9 +91,9 @@ LABELS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--held-out", type=Path, required=True, help="manifest with labels")
     options = parser.parse_args()
-    pictures = dict(labelled_pictures(options.data))
+    pictures = dict(labelled_pictures(options.held_out))
     encoder = polyglance.load()
     vectors = encoder.encode_pictures(list(pictures))
     true = np.array([LABELS["en"].index(label) for label in pictures.values()])
@@ -110,20 +109,13 @@ def main() -> None:
     write_results("zero_shot_labels", report)
 
 
-def labelled_pictures(data: Path) -> Iterator[tuple[Path, str]]:
-    """Yield pictures that show one class, and it; none of the default model's training data."""
-    with (data / "coco" / "train.jsonl").open(encoding="utf-8") as lines:
-        trained = {Path(json.loads(line)["image"]).name for line in lines}
-    with lzma.open(data / "more" / "coco-labels.jsonl.xz", "rt", encoding="utf-8") as lines:
+def labelled_pictures(manifest: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the first pictures of a manifest that show one class, and it."""
+    with manifest.open(encoding="utf-8") as lines:
         records = [json.loads(line) for line in lines]
-    count = 0
-    for record in sorted(records, key=lambda record: str(record["image"])):
-        path = data / "vqa" / "images" / Path(record["image"]).name
-        if len(record["labels"]) == 1 and path.name not in trained and path.is_file():
-            yield path, record["labels"][0]
-            count += 1
-        if count == NUM_PICTURES:
-            return
+    single = [record for record in records if len(record["labels"]) == 1]
+    for record in single[:NUM_PICTURES]:
+        yield manifest.parent / record["image"], record["labels"][0]
 
 
 def measure(
