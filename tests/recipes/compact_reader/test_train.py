@@ -297,6 +297,24 @@ def test_images_with_labels_alone_are_not_read(recipe: ReaderRecipe, data: Path)
     assert len(loaded.regions) == len(load_data(recipe, data, "cpu").regions)
 
 
+@pytest.mark.parametrize("training", [None, 128])
+def test_training_images_have_a_size_of_their_own(
+    recipe: ReaderRecipe, data: Path, training: int | None
+) -> None:
+    loaded = load_data(replace(recipe, training_image_size=training, stored_views=0), data, "cpu")
+    assert loaded.validation is not None
+    assert loaded.held_out is not None
+    used = (loaded.validation.split.regions, loaded.held_out.regions)
+    assert [image_side(regions) for regions in used] == [96, 96]
+    assert image_side(loaded.regions) == (training or 64)  # the dual encoder's is 64
+    assert loaded.grid == used[0].grid != loaded.regions.grid
+
+
+def image_side(regions: Any) -> int:
+    """Return the pixels a side of the images behind regions."""
+    return int(regions.images.pixels.shape[-2])  # channels come last
+
+
 @pytest.mark.parametrize(("text_layers", "stored_views"), [(0, 0), (2, 2)])
 def test_regions_begin_with_the_scale_of_a_text(
     recipe: ReaderRecipe, data: Path, text_layers: int, stored_views: int
