@@ -134,8 +134,8 @@ def speed(latency: Mapping[str, Any]) -> str:
     return (
         f"{pages.table(['', 'ONNX Runtime', 'torch'], rows)}\n\n"
         f"From the start of a process to the first vector of a text: {first:.1f} s."
-        f" {latency['bytes'] / 1e6:.1f} MB in all. One thread, {latency['hardware']},"
-        f" {latency['date']}."
+        f" {latency['bytes'] / 1e6:.1f} MB, and {latency['reader_bytes'] / 1e6:.1f} MB of its"
+        f" reader. One thread, {latency['hardware']}, {latency['date']}."
     )
 
 

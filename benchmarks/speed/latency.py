@@ -32,7 +32,7 @@ from PIL import Image
 
 from benchmarks.results_io import write_results
 from polyglance.encoders import load
-from polyglance.encoders.model_folder import ModelFolder
+from polyglance.encoders.model_folder import READER, READER_CONFIG, ModelFolder
 from polyglance.export.to_torch import load_torch
 from polyglance.models.mmp import MMP
 from polyglance.nn.packing import Packing
@@ -140,6 +140,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     folder = ModelFolder.open(options.model)
+    sizes = {path.name: path.stat().st_size for path in folder.path.iterdir()}
+    reader = sum(sizes.get(name, 0) for name in (READER, READER_CONFIG))
     encoder = load(options.model, threads=1)
     torch_model = TorchModel(folder, open_tokenizer(options.tokenizer))
     with tempfile.TemporaryDirectory() as scratch:
@@ -150,7 +152,8 @@ def main() -> None:
             paths.append(str(path))
         figures = {
             "model": folder.description.name,
-            "bytes": sum(path.stat().st_size for path in folder.path.iterdir()),
+            "bytes": sum(sizes.values()) - reader,
+            "reader_bytes": reader,
             "threads": 1,
             "text_query_ms": time_in_turns(
                 {"onnx": lambda text: encoder.encode_texts([text]), "torch": torch_model.text},

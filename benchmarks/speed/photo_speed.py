@@ -59,7 +59,7 @@ KINDS = {"jpeg": 128, "jpeg with grain": 128, "heic": 64, "heic with grain": 64}
 """How many files of each kind are indexed: a few seconds."""
 GOALS = {"jpeg": 28, "heic": 10}
 """Photos a second that two cores are to index."""
-INPUT = 224
+INPUT = 256
 LANGUAGES = ("en", "de")
 SPAWN = multiprocessing.get_context("spawn")
 """Forked, processes would have locks of this one's threads."""
