@@ -132,14 +132,14 @@ def test_the_shipped_model_keeps_two_transpositions_of_images() -> None:
     assert after["NhwcFusedConv"] == before["Conv"] == 64
     assert "Clip" not in {node.op_type for node in converted.graph.node[:-80]}
     assert after["Transpose"] == before["Transpose"] + 2
-    pixels = np.random.default_rng(0).normal(size=(1, 3, 224, 224)).astype(np.float32)
+    pixels = np.random.default_rng(0).normal(size=(1, 3, 256, 256)).astype(np.float32)
     reference = in_standard_operators(converted).SerializeToString()
     np.testing.assert_allclose(run(content, pixels), run(reference, pixels), atol=1e-5)
 
 
 @pytest.mark.skipif(not computes_float16(), reason="the runtime has these kernels on ARM alone")
 def test_vectors_stay_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    pictures = list(np.random.default_rng(0).integers(0, 256, (2, 224, 224, 3), np.uint8))
+    pictures = list(np.random.default_rng(0).integers(0, 256, (2, 256, 256, 3), np.uint8))
     fast = polyglance.load(threads=1).encode_pictures(pictures)
     monkeypatch.setattr(image_sessions, "channels_last", lambda content: content)
     np.testing.assert_array_equal(polyglance.load(threads=1).encode_pictures(pictures), fast)

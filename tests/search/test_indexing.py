@@ -264,4 +264,4 @@ def test_two_processes_share_the_work_and_lose_nothing(
 
 def test_the_input_size_of_the_default_model_is_known() -> None:
     """The sizes at which images are decoded, and so their vectors, depend on it."""
-    assert encoding.input_size(polyglance.load()) == 224
+    assert encoding.input_size(polyglance.load()) == 256
