@@ -43,6 +43,12 @@ def test_pieces_bring_everything_that_is_named(data: Path, tmp_path: Path) -> No
         assert (there / path).read_bytes() == (data / path).read_bytes()
 
 
+def test_a_folder_goes_with_linked_folders_in_it(data: Path, tmp_path: Path) -> None:
+    assert main(["pack", str(data), str(tmp_path / "pieces"), "--file", "photos"]) == 0
+    assert main(["unpack", str(tmp_path / "pieces" / "00.zip"), str(tmp_path / "there")]) == 0
+    assert main(["check", str(tmp_path / "there"), "--manifest", "photos/train.jsonl"]) == 0
+
+
 def test_a_missing_picture_is_told(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

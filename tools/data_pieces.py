@@ -98,7 +98,8 @@ def _files(data: Path, names: Iterable[str]) -> Iterator[Path]:
     for name in names:
         path = data / name
         if path.is_dir():
-            yield from sorted(file for file in path.rglob("*") if file.is_file())
+            for folder, _, found in sorted(os.walk(path, followlinks=True)):
+                yield from (Path(folder) / file for file in sorted(found))
         else:
             yield path
 
