@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,7 @@ def test_pieces_bring_everything_that_is_named(data: Path, tmp_path: Path) -> No
         assert main(["unpack", str(piece), str(there)]) == 0
         if place == 0:  # files come first
             assert (there / "text" / "pairs.tsv").is_file()
-        assert main(["check", str(there), *named]) == int(place < 3)
+        assert main(["check", str(there), "--manifest", "photos/train.jsonl"]) == int(place < 3)
     for path in named_files(data, ["photos/train.jsonl"]):
         assert (there / path).read_bytes() == (data / path).read_bytes()
 
@@ -47,6 +48,20 @@ def test_a_folder_goes_with_linked_folders_in_it(data: Path, tmp_path: Path) -> 
     assert main(["pack", str(data), str(tmp_path / "pieces"), "--file", "photos"]) == 0
     assert main(["unpack", str(tmp_path / "pieces" / "00.zip"), str(tmp_path / "there")]) == 0
     assert main(["check", str(tmp_path / "there"), "--manifest", "photos/train.jsonl"]) == 0
+
+
+def test_files_that_are_named_twice_are_packed_once(data: Path, tmp_path: Path) -> None:
+    named = ["--file", "photos", "--manifest", "photos/train.jsonl"]
+    assert main(["pack", str(data), str(tmp_path / "pieces"), *named]) == 0
+    with zipfile.ZipFile(tmp_path / "pieces" / "00.zip") as archive:
+        names = archive.namelist()
+    assert sorted(names) == sorted({*named_files(data, ["photos/train.jsonl"])})
+    with pytest.raises(SystemExit, match="holds files already"):
+        main(["pack", str(data), str(tmp_path / "pieces"), *named])
+
+
+def test_a_manifest_that_has_not_arrived_is_missing(tmp_path: Path) -> None:
+    assert main(["check", str(tmp_path), "--manifest", "photos/train.jsonl"]) == 1
 
 
 def test_a_missing_picture_is_told(

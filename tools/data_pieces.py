@@ -44,30 +44,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check_step.add_argument("data", type=Path)
     for step in (pack_step, check_step):
         step.add_argument("--manifest", action="append", default=[], help="below DATA")
-        step.add_argument("--file", action="append", default=[], help="below DATA, or a folder")
+    pack_step.add_argument("--file", action="append", default=[], help="below DATA, or a folder")
     options = parser.parse_args(arguments)
     if options.step == "unpack":
         for piece in options.pieces:
             with zipfile.ZipFile(piece) as archive:
                 archive.extractall(options.data)
         return 0
-    named = [*options.file, *named_files(options.data, options.manifest)]
+    named = named_files(options.data, options.manifest)
     if options.step == "check":
         missing = [name for name in named if not (options.data / name).exists()]
         print(f"{len(named):,} files are named, {len(missing):,} are missing")
         print("\n".join(missing[:10]), file=sys.stderr)
         return int(bool(missing))
+    if options.pieces.is_dir() and any(options.pieces.iterdir()):
+        raise SystemExit(f"{options.pieces} holds files already: give another folder, or empty it")
+    named = [*options.file, *named]
     for piece in pack(options.data, named, options.pieces, int(1e6 * options.megabytes)):
         print(f"{piece}: {piece.stat().st_size / 1e6:.1f} MB")
     return 0
 
 
 def named_files(data: Path, manifests: Iterable[str]) -> list[str]:
-    """Return manifests and the pictures that they name, below the data folder, each once."""
+    """Return manifests and the pictures that they name, below the data folder, each once.
+
+    A manifest that is not there yet is named alone.
+    """
     names: dict[str, None] = {}
     for manifest in manifests:
         names[manifest] = None
         path = data / manifest
+        if not path.exists():
+            continue
         content = path.read_bytes()
         for line in (lzma.decompress(content) if path.suffix == ".xz" else content).splitlines():
             if image := json.loads(line).get("image"):
@@ -81,7 +89,7 @@ def pack(data: Path, names: Iterable[str], pieces: Path, most: int) -> Iterator[
     pieces.mkdir(parents=True, exist_ok=True)
     piece: list[Path] = []
     size, number = 0, 0
-    for path in _files(data, names):
+    for path in dict.fromkeys(_files(data, names)):
         added = _packed_size(path) + _HEADER
         if added > most:
             raise SystemExit(f"{path} is larger than a piece: give more --megabytes, or split it")

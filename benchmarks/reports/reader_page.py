@@ -54,13 +54,15 @@ def fill(
 def reranking(quality: Mapping[str, Any]) -> str:
     """Format mR by language: of the library's vectors, with those at a larger size, re-ranked."""
     figures = quality["reranking"]["compressed"]
+    # Cosines at a size of the reader's own, where it is not the library's.
+    ranked = [name for name in ("dual", "dual_tta") if name in figures]
     rows = []
     for code in [*(code for code in figures["dual"] if code != "average"), "average"]:
         label = code if code == "average" else get_language(code).english_name
-        dual, larger, read = (figures[name][code] for name in ("dual", "dual_tta", "reranked"))
-        rows.append([label, *(f"{mR:.1f}" for mR in (dual, larger, read)), f"{read - larger:+.1f}"])
-    size = quality["image_size"]
-    header = ["", "without", f"cosines at {size} pixels too", "re-ranked", "reading adds"]
+        scores = [figures[name][code] for name in (*ranked, "reranked")]
+        rows.append([label, *(f"{mR:.1f}" for mR in scores), f"{scores[-1] - scores[-2]:+.1f}"])
+    larger = [f"cosines at {quality['image_size']} pixels too"] if len(ranked) > 1 else []
+    header = ["", "without", *larger, "re-ranked", "reading adds"]
     shipped = quality["shipped_reranking"]
     recalls = (
         f"{name} {shipped['dual'][name]:.1f} → {shipped['reranked'][name]:.1f}"

@@ -85,9 +85,26 @@ def test_a_copy_at_another_image_size_is_another_model(tmp_path: Path) -> None:
     assert small.encode_pictures(squares)[0] @ after > 0.95
 
 
+def test_a_resized_copy_replaces_what_belonged_to_the_model_of_before(tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    copy_model(None, out)
+    shipped = (out / "README.md").read_text(encoding="utf-8")
+    (out / "notes.txt").write_text("mine")
+    copy_model(None, out, 160)
+    assert not (out / "calibration.npz").exists()
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert card != shipped
+    assert "256" not in card
+    assert (out / "notes.txt").read_text() == "mine"
+    (out / "README.md").write_text("My own card.")
+    copy_model(None, out, 192)
+    assert (out / "README.md").read_text() == "My own card."
+
+
 def test_an_image_size_that_cannot_be(tmp_path: Path) -> None:
     for source, size, reason in (
-        ("polyglance-small", "16", "an image size of 16 is too small: give 64 pixels or more"),
+        ("polyglance-small", "16", "an image size of 16 is too small: give 64 to 1024 pixels"),
+        ("polyglance-small", "4096", "an image size of 4096 is too large: give 64 to 1024 pixels"),
         (str(FIXTURES / "model_format_2"), "160", "of an earlier format"),
         (str(FIXTURES / "model_format_3"), "160", "takes features, not pictures"),
     ):

@@ -57,17 +57,22 @@ def write_copy(
 
 
 def write_folder(
-    folder: Path, contents: Mapping[str, bytes], description: ModelDescription
+    folder: Path,
+    contents: Mapping[str, bytes],
+    description: ModelDescription,
+    *,
+    copied_card: bytes | None = None,
 ) -> None:
     """Write a model's folder atomically, replacing a model that is there.
 
     Files that other libraries read (`hub_files`) are added. Files that someone put beside an
-    earlier model, such as a card of their own, stay.
+    earlier model, such as a card of their own, stay; those that belong to it do not.
 
     Args:
         folder: Where to write.
         contents: The files that the description lists.
         description: The model.
+        copied_card: A card that an earlier copy may have brought, which is nobody's own.
     """
     contents = {**hub_files(description, contents[VOCABULARY]), **contents}
     contents[DESCRIPTION_FILE] = description.to_json().encode()
@@ -81,7 +86,7 @@ def write_folder(
                 file.write(content)
                 os.fsync(file.fileno())
         if folder.exists():
-            _copy_other_files(folder, partial)
+            _copy_other_files(folder, partial, copied_card)
             shutil.rmtree(old, ignore_errors=True)
             os.replace(folder, old)
         os.replace(partial, folder)
@@ -92,22 +97,21 @@ def write_folder(
         ) from error
 
 
-def _copy_other_files(folder: Path, partial: Path) -> None:
+def _copy_other_files(folder: Path, partial: Path, copied_card: bytes | None) -> None:
     """Copy files that were added to a model, such as its card; refuse a folder of other things."""
     entries = list(folder.iterdir())
     if entries and not (folder / DESCRIPTION_FILE).is_file():
         shutil.rmtree(partial)
         raise PolyglanceError(f"{folder} holds other files and no model: give another folder")
+    if not entries:
+        return
+    before = ModelFolder.open(folder).description
+    generated = model_card(before).encode()
     for path in entries:
         if path.is_dir():
             shutil.copytree(path, partial / path.name)
-        elif not (partial / path.name).exists() or _is_own_card(path):
+        elif path.name == CARD:
+            if path.read_bytes() not in (generated, copied_card):
+                shutil.copy2(path, partial / path.name)
+        elif not (partial / path.name).exists() and path.name not in before.files:
             shutil.copy2(path, partial / path.name)
-
-
-def _is_own_card(path: Path) -> bool:
-    """Return whether a file is a model's card that someone wrote or changed."""
-    if path.name != CARD:
-        return False
-    written = model_card(ModelFolder.open(path.parent).description)
-    return path.read_bytes() != written.encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from polyglance.encoders.hub_files import CARD
 from polyglance.encoders.model_folder import (
     CALIBRATION,
     PICTURE,
@@ -19,8 +20,9 @@ from polyglance.encoders.model_writer import write_copy, write_folder
 from polyglance.encoders.reader_files import has_reader, read_reader_config
 from polyglance.errors import MissingExtraError, PolyglanceError
 
-MIN_IMAGE_SIZE = 64
-"""Below it the feature map of an image network has next to no cells."""
+MIN_IMAGE_SIZE, MAX_IMAGE_SIZE = 64, 1024
+"""Below, the feature map of an image network has next to no cells; above, it takes seconds and
+gigabytes a picture."""
 
 
 def copy_model(
@@ -48,9 +50,11 @@ def copy_model(
         raise PolyglanceError(
             f"{source.path} takes features, not pictures, and has no image size: leave it out"
         )
-    if image_size < MIN_IMAGE_SIZE:
+    if not MIN_IMAGE_SIZE <= image_size <= MAX_IMAGE_SIZE:
+        wrong = "small" if image_size < MIN_IMAGE_SIZE else "large"
         raise PolyglanceError(
-            f"an image size of {image_size} is too small: give {MIN_IMAGE_SIZE} pixels or more"
+            f"an image size of {image_size} is too {wrong}: give {MIN_IMAGE_SIZE} to"
+            f" {MAX_IMAGE_SIZE} pixels"
         )
     if is_old:
         raise PolyglanceError(
@@ -81,7 +85,9 @@ def _write_resized(source: ModelFolder, out: Path, image_size: int) -> ModelDesc
         contents[READER_CONFIG] = reader.to_bytes()
         files = {**description.files, READER_CONFIG: checksum(contents[READER_CONFIG])}
         description = replace(description, files=files)
-    write_folder(out, contents, description)
+    card = source.path / CARD  # it has the figures of the other size
+    copied = card.read_bytes() if card.is_file() else None
+    write_folder(out, contents, description, copied_card=copied)
     return description
 
 

@@ -40,6 +40,10 @@ def test_what_reading_adds_is_counted_from_the_larger_size() -> None:
     assert "| English | 60.0 | 60.5 | 62.0 | +1.5 |" in text
     assert "Before compression, 2 seeds: 61.0 ± 1.4 re-ranked" in text
     assert "R@1 40.0 → 50.0" in text
+    del quality["reranking"]["compressed"]["dual_tta"]  # type: ignore[index]
+    text = reader_page.reranking(quality)  # of a reader that takes pictures as libraries do
+    assert "256" not in text
+    assert "| English | 60.0 | 62.0 | +2.0 |" in text
 
 
 def test_all_questions_about_the_drawn_pictures_are_taken() -> None:
