@@ -43,6 +43,7 @@ import polyglance
 from benchmarks.heif_files import heic
 from benchmarks.results_io import write_results
 from polyglance.encoders import image_sessions
+from polyglance.encoders.model_folder import ModelFolder
 from polyglance.evaluation.retrieval import evaluate_retrieval
 from polyglance.records import read_manifest
 from polyglance.search.files import hash_bytes, make_thumbnail
@@ -59,7 +60,9 @@ KINDS = {"jpeg": 128, "jpeg with grain": 128, "heic": 64, "heic with grain": 64}
 """How many files of each kind are indexed: a few seconds."""
 GOALS = {"jpeg": 28, "heic": 10}
 """Photos a second that two cores are to index."""
-INPUT = 256
+_PICTURES = ModelFolder.open().description.pictures
+assert _PICTURES is not None
+INPUT = _PICTURES.size
 LANGUAGES = ("en", "de")
 SPAWN = multiprocessing.get_context("spawn")
 """Forked, processes would have locks of this one's threads."""

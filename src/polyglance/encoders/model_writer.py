@@ -100,11 +100,11 @@ def write_folder(
 def _copy_other_files(folder: Path, partial: Path, copied_card: bytes | None) -> None:
     """Copy files that were added to a model, such as its card; refuse a folder of other things."""
     entries = list(folder.iterdir())
-    if entries and not (folder / DESCRIPTION_FILE).is_file():
-        shutil.rmtree(partial)
-        raise PolyglanceError(f"{folder} holds other files and no model: give another folder")
     if not entries:
         return
+    if not (folder / DESCRIPTION_FILE).is_file():
+        shutil.rmtree(partial)
+        raise PolyglanceError(f"{folder} holds other files and no model: give another folder")
     before = ModelFolder.open(folder).description
     generated = model_card(before).encode()
     for path in entries:

@@ -21,8 +21,8 @@ from polyglance.encoders.reader_files import has_reader, read_reader_config
 from polyglance.errors import MissingExtraError, PolyglanceError
 
 MIN_IMAGE_SIZE, MAX_IMAGE_SIZE = 64, 1024
-"""Below, the feature map of an image network has next to no cells; above, it takes seconds and
-gigabytes a picture."""
+"""Below, the feature map of an image network has next to no cells; at the upper one, a picture
+takes most of a second on a core."""
 
 
 def copy_model(
