@@ -98,7 +98,8 @@ def _resized_graph(graph: bytes, image_size: int) -> bytes:
         raise MissingExtraError("another image size", "train") from error
     from polyglance.export.inputs import with_image_size
 
-    return with_image_size(ModelProto.FromString(graph), image_size).SerializeToString()
+    resized: bytes = with_image_size(ModelProto.FromString(graph), image_size).SerializeToString()
+    return resized
 
 
 def _standard_graphs(source: ModelFolder) -> dict[str, bytes]:
