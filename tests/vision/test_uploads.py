@@ -153,10 +153,10 @@ def test_too_many_bytes_are_refused_undecoded(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_a_false_header_is_refused_quickly(kind: str, data: bytes, message: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(UploadError, match=message):
         decode(data, kind, 4_000_000, 500)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2  # a few milliseconds
 
 
 def test_missing_rows_of_a_jpeg_are_grey() -> None:
