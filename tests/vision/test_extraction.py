@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -205,6 +206,34 @@ def test_several_processes_write_the_same_store(toy, colours, tmp_path):
     script = [sys.executable, str(Path(__file__).with_name("toy.py")), str(folder)]
     subprocess.run([*script, str(tmp_path / "two"), "0", "2"], check=True)
     assert files(tmp_path / "one") == files(tmp_path / "two")
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="processes are listed by Linux")
+def test_an_interrupt_while_processes_start_is_told_once(toy, colours, tmp_path):
+    """Ctrl-C reaches every process of a terminal, here as soon as a worker exists."""
+    folder, store = colours(*SHADES), tmp_path / "store"
+    script = [sys.executable, str(Path(__file__).with_name("toy.py")), str(folder), str(store)]
+    process = subprocess.Popen(
+        [*script, "0.1", "2"], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+
+    def workers() -> list[bytes]:
+        found = []
+        for child in children.read_text().split():
+            with suppress(OSError):
+                found.append(Path(f"/proc/{child}/cmdline").read_bytes())
+        return [command for command in found if b"spawn_main" in command]
+
+    while process.poll() is None and len(workers()) < 2:
+        time.sleep(0.001)
+    time.sleep(0.1)  # workers import meanwhile
+    os.killpg(process.pid, signal.SIGINT)
+    said = process.communicate(timeout=60)[1]
+    assert said.count("Traceback") == said.count("KeyboardInterrupt") == 1, said
+    subprocess.run([*script, "0", "2"], check=True)
+    extract(folder, tmp_path / "one", toy.SETTINGS)
+    assert files(tmp_path / "one") == files(store)
 
 
 def test_a_process_that_ends_is_reported_and_the_store_is_kept(toy, colours, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.utils.child_processes import exit_with_parent
+from polyglance.utils.child_processes import exit_with_parent, interrupts_kept_from_children
 from polyglance.utils.prefetch import THREADS, prefetch
 from polyglance.utils.progress import Advance
 from polyglance.vision.backbone import Backbone, encode_squares, open_backbone
@@ -149,9 +148,10 @@ def write_in_workers(
         advance: Called with the number of items of each shard that was written.
     """
     spawn = multiprocessing.get_context("spawn")  # a forked process cannot use accelerators
-    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=_start_worker) as pool:
+    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=exit_with_parent) as pool:
         try:
-            written = [pool.submit(_write_shard, job, *shard) for shard in shards.items()]
+            with interrupts_kept_from_children():  # Ctrl-C is for the process that asks
+                written = [pool.submit(_write_shard, job, *shard) for shard in shards.items()]
             for future in as_completed(written):
                 advance(future.result())
         except BrokenProcessPool as error:
@@ -161,11 +161,6 @@ def write_in_workers(
             ) from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
-    exit_with_parent()
 
 
 _encoder: ShardEncoder | None = None
