@@ -13,7 +13,10 @@ import polyglance
 from polyglance.demo.photographs import FOLDER
 from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.encoders.reader import Reader
+from polyglance.errors import PolyglanceError
 from polyglance.export.copy_model import copy_model
+from polyglance.search.model_info import check_model
+from polyglance.search.store import ModelInfo
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 RECORDED = FIXTURES / "fifth_edition" / "shipped_vectors.npz"
@@ -57,5 +60,9 @@ def test_exported_at_224_pixels_it_opens_libraries_of_the_fourth_edition(tmp_pat
     encoder = polyglance.load(tmp_path / "model", threads=1)
     assert isinstance(encoder, OnnxEncoder)
     assert_recorded(encoder, BEFORE)
+    made = ModelInfo("polyglance-small", "polyglance-small", encoder.fingerprint, 384, "")
+    check_model(made, encoder, "my.polyglance")
+    with pytest.raises(PolyglanceError, match="polyglance-small --out MODEL --image-size 224'"):
+        check_model(made, polyglance.load(threads=1), "my.polyglance")
     reader = Reader.open(tmp_path / "model", threads=1)
     assert reader.image_size == 256

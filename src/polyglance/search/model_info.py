@@ -15,6 +15,11 @@ from polyglance.encoders.stored_features import with_features
 from polyglance.errors import PolyglanceError
 from polyglance.search.store import ModelInfo
 
+EXPORTED_EDITIONS = {
+    "c6a7be277211986c91460f8dedf473db33b741f33d1e2b5b9cb8636333991443": "--image-size 224",
+}
+"""How `polyglance export` makes an earlier edition of the default model, by its fingerprint."""
+
 Model: TypeAlias = "str | Path | Encoder | None"
 """A model's name or folder, an encoder, or None for the default model."""
 
@@ -105,6 +110,7 @@ def check_model(
                 f"{library} was made with an earlier edition of {info.model}, whose vectors"
                 " cannot be compared with this one's: index its folders into a new library, as in"
                 f" 'polyglance index {shlex.join(folders()) or 'FOLDER'} --library NEW.polyglance'"
+                + _way_to_export(info.fingerprint)
             )
         another = "another " if encoder.name == info.model else ""
         raise PolyglanceError(
@@ -113,3 +119,13 @@ def check_model(
             f" {encoder.width}, {encoder.fingerprint[:8]}): give the model that it was made with,"
             " or index into a new library"
         )
+
+
+def _way_to_export(fingerprint: str) -> str:
+    options = EXPORTED_EDITIONS.get(fingerprint)
+    if options is None:
+        return ""
+    return (
+        f", or go on with its model: 'polyglance export {DEFAULT_MODEL} --out MODEL {options}', and"
+        " give MODEL as the model"
+    )
