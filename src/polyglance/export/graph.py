@@ -83,10 +83,10 @@ class GraphWriter:
 
     def float_weight(self, name: str) -> str:
         """Add a tensor of the model in float32; the runtime casts a smaller one once, at load."""
-        stored = self.weight(name)
+        weight = self.weight(name)
         if self.state[name].dtype == np.float32:
-            return stored
-        return self.node("Cast", stored, to=TensorProto.FLOAT)
+            return weight
+        return self.node("Cast", weight, to=TensorProto.FLOAT)
 
     def inline(self, model: ModelProto, prefix: str, inputs: Mapping[str, str]) -> list[str]:
         """Add all nodes of another graph, whose matrices are then stored in float16.
@@ -107,11 +107,11 @@ class GraphWriter:
 
         for tensor in model.graph.initializer:
             array = numpy_helper.to_array(tensor)
-            stored = f"{prefix}.{tensor.name}"
+            weight = f"{prefix}.{tensor.name}"
             is_matrix = array.dtype == np.float32 and array.ndim > 1
             kept = array.astype(np.float16) if is_matrix else array
-            self._initialisers[stored] = numpy_helper.from_array(kept, stored)
-            cast = self.node("Cast", stored, to=TensorProto.FLOAT) if is_matrix else stored
+            self._initialisers[weight] = numpy_helper.from_array(kept, weight)
+            cast = self.node("Cast", weight, to=TensorProto.FLOAT) if is_matrix else weight
             names[tensor.name] = cast
         for node in model.graph.node:
             copied = NodeProto()
@@ -135,12 +135,3 @@ class GraphWriter:
         return helper.make_model(
             graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="polyglance"
         )
-
-
-def stored_weights(model: ModelProto) -> dict[str, Array]:
-    """Return the model's tensors in a graph, by name."""
-    return {
-        tensor.name: numpy_helper.to_array(tensor)
-        for tensor in model.graph.initializer
-        if not tensor.name.startswith("/")
-    }

@@ -63,7 +63,7 @@ def encode_clip(
         The clip with a vector for each span; one for the whole clip where its features are
         stored.
     """
-    stored = isinstance(encoder, StoredFeatureEncoder)
+    has_features = isinstance(encoder, StoredFeatureEncoder)
     batches = _FrameBatches(encoder)
     header = ClipHeader(Metadata(), None)
     first: Image | None = None
@@ -74,7 +74,7 @@ def encode_clip(
             limits,
             min_side=min_side,
             stamp=content.stamp,
-            span=(0.0, 1.0) if stored else None,  # stored features need no other frame
+            span=(0.0, 1.0) if has_features else None,  # stored features need no other frame
         )
     ) as frames:
         for frame in frames:
@@ -83,7 +83,7 @@ def encode_clip(
                 continue
             size = frame.width, frame.height
             first = first or frame.image
-            batches.add(frame, encode=not stored)
+            batches.add(frame, encode=not has_features)
     seconds, duration = batches.seconds, header.seconds
     if duration is not None and duration > seconds[-1][0]:  # the last second may be incomplete
         seconds[-1] = seconds[-1][0], min(seconds[-1][1], duration)

@@ -164,27 +164,27 @@ def gazetteer() -> Gazetteer:
     return Gazetteer(gzip.decompress(packed).decode())
 
 
-def names_of_places(stored: Iterable[str]) -> dict[str, list[str]]:
+def names_of_places(places: Iterable[str]) -> dict[str, list[str]]:
     """Return the places of a library by every name that a query may have for them.
 
     Args:
-        stored: The names of the places that the library has.
+        places: The names of the places that the library has.
 
     Returns:
-        By folded name: the stored names of that city and of those within its reach, or of all
+        By folded name: the library's names of that city and of those within its reach, or of all
         cities of that country.
     """
     table = gazetteer()
-    known = [place for name in stored if (place := table.place(name)) is not None]
-    areas = {place.name: place for place in known}
-    for place in known:
+    listed = [place for name in places if (place := table.place(name)) is not None]
+    areas = {place.name: place for place in listed}
+    for place in listed:
         country = table.country(place.country)
         if country is not None:
             areas.setdefault(country.name, country)
     names: dict[str, list[str]] = {}
     # The largest of a name first: Paris in France before Paris in Texas.
     for area in sorted(areas.values(), key=lambda one: (one.latitude is not None, -one.people)):
-        inside = [place.name for place in known if place.name == area.name or area.reaches(place)]
+        inside = [place.name for place in listed if place.name == area.name or area.reaches(place)]
         for alias in area.aliases:
             names.setdefault(alias, inside)
     return names

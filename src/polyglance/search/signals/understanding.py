@@ -123,16 +123,16 @@ def understand(
     periods = [
         (first.isoformat(), last.isoformat()) for one in explicit for first, last in one.periods
     ]
-    found = [] if "places" in off or not places else _find_places(text, places, cut)
+    matches = [] if "places" in off or not places else _find_places(text, places, cut)
     names: list[str] = []
     ranked: list[tuple[str, tuple[str, ...]]] = []
-    for start, end, shown, stored in found:
+    for start, end, shown, place_names in matches:
         cut.append((start, end))
         if in_names(shown):
-            ranked.append((shown, tuple(stored)))
+            ranked.append((shown, tuple(place_names)))
             continue
-        parts.append(Part("place", shown, stored[0] if len(stored) == 1 else shown))
-        names += [name for name in stored if name not in names]
+        parts.append(Part("place", shown, place_names[0] if len(place_names) == 1 else shown))
+        names += [name for name in place_names if name not in names]
     rest = _without(text, cut) if cut else text
     return Understood(
         rest or text,
@@ -157,12 +157,12 @@ def _find_places(
 ) -> list[tuple[int, int, str, Sequence[str]]]:
     """Return start, end, words and stored names of the places in a query; the longest names."""
     folded = Folded.of(text)
-    found: list[tuple[int, int, str, Sequence[str]]] = []
+    matches: list[tuple[int, int, str, Sequence[str]]] = []
 
-    def add(start: int, end: int, shown: str, stored: Sequence[str]) -> None:
-        taken = [*cut, *((one[0], one[1]) for one in found)]
+    def add(start: int, end: int, shown: str, names: Sequence[str]) -> None:
+        taken = [*cut, *((one[0], one[1]) for one in matches)]
         if not any(start < other_end and other < end for other, other_end in taken):
-            found.append((start, end, shown, stored))
+            matches.append((start, end, shown, names))
 
     if _NO_SPACES.search(folded.text):
         spelled = [name for name in places if _NO_SPACES.search(name) and name in folded.text]
@@ -177,17 +177,17 @@ def _find_places(
             chosen = words[first : first + count]
             name = re.sub(r"\s+", " ", folded.text[chosen[0].start() : chosen[-1].end()])
             led = first > 0 and words[first - 1].group() in _LEADS
-            stored = places.get(name)
-            if stored is None and led and words[first - 1].group() in _CZECH_LEADS:
-                stored = next((places[form] for form in _nominatives(name) if form in places), None)
-            if stored is None:
+            names = places.get(name)
+            if names is None and led and words[first - 1].group() in _CZECH_LEADS:
+                names = next((places[form] for form in _nominatives(name) if form in places), None)
+            if names is None:
                 continue
             start, end = folded.span(chosen[0].start(), chosen[-1].end())
             if count == 1 and not _is_place(text[start:end], led, first == 0, len(words) == 1):
                 continue
             whole = folded.span(words[first - 1].start(), chosen[-1].end()) if led else (start, end)
-            add(*whole, text[start:end], stored)
-    return sorted(found, key=lambda one: one[0])
+            add(*whole, text[start:end], names)
+    return sorted(matches, key=lambda one: one[0])
 
 
 def _nominatives(name: str) -> list[str]:
