@@ -56,6 +56,21 @@ def test_encoding_counts_its_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert said == "interrupted: no file was encoded yet"
 
 
+def test_tars_that_are_not_finished_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_random_images(tmp_path / "photos", 3)
+    images = [{"image": str(path)} for path in (tmp_path / "photos").iterdir()]
+    manifest = tmp_path / "all.jsonl"
+    manifest.write_text("".join(f"{json.dumps(image)}\n" for image in images), encoding="utf-8")
+    command = ("data", "shard", str(manifest), "--out", str(tmp_path / "out" / "train"))
+    where = "polyglance.data.tar_writer._Tars.close"
+    said = interrupt(monkeypatch, where, *command, "--workers", "0", "--quiet")
+    assert said == "interrupted: nothing was written"
+    assert list((tmp_path / "out").iterdir()) == []
+    assert CliRunner().invoke(app, command).exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("where", "arguments", "kept"),
     [

@@ -26,11 +26,11 @@ _READS = ("nothing was changed", (
 ))  # fmt: skip
 _WRITES_AT_THE_END = ("nothing was written", (
     "explain", "demo", "export", "library backup", "library restore", "library export",
-    "data import", "data enrich", "data pair-captions", "smalr add-language",
+    "data import", "data enrich", "data pair-captions", "data shard", "smalr add-language",
 ))  # fmt: skip
 _CONTINUES = ("what was done stays, and the same command continues", (
     "features extract", "features regions", "features import", "reproduce", "library import",
-    "library merge", "library repair", "data shard",
+    "library merge", "library repair",
 ))  # fmt: skip
 _TRANSLATES = (
     "the translations made so far stay in the cache, and the same command continues",

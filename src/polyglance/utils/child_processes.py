@@ -6,9 +6,14 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def exit_with_parent() -> None:
@@ -23,13 +28,28 @@ def exit_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-@contextmanager
-def interrupts_kept_from_children() -> Iterator[None]:
-    """Keep Ctrl-C from the processes that this thread starts within, from their first moment.
+class SpawnPool(ProcessPoolExecutor):
+    """Worker processes that end with this one, and that Ctrl-C does not reach.
 
-    A process that is interrupted while it imports prints a traceback, before any code of its own
-    could prevent that. Here, Ctrl-C takes effect at the end of the block.
+    Ctrl-C is for the process that asks. A worker that is interrupted while it imports prints a
+    traceback before any code of its own could prevent that, so the signal is blocked when a
+    worker starts, which it inherits.
     """
+
+    def __init__(self, workers: int) -> None:
+        # A forked process could use no accelerator, and would inherit the locks of threads.
+        context = multiprocessing.get_context("spawn")
+        super().__init__(workers, mp_context=context, initializer=exit_with_parent)
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Submit a call; the first ones start the workers."""
+        with _interrupts_blocked():
+            return super().submit(fn, *args, **kwargs)
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Let Ctrl-C take effect at the end of the block, and never in processes started within."""
     if not hasattr(signal, "pthread_sigmask"):  # on Windows
         yield
         return

@@ -8,16 +8,16 @@ workers changes nothing but the speed. This module imports no torch, which worke
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyglance.errors import DataError, PolyglanceError
+from polyglance.utils.child_processes import SpawnPool
 from polyglance.utils.cores import available_cores
 from polyglance.vision.pictures import (
     PictureError,
@@ -132,12 +132,7 @@ class DecodePool:
     def _decode(self, sources: Sequence[Source], size: int) -> Iterable[_Decoded]:
         jobs = [sources[n : n + _AT_A_TIME] for n in range(0, len(sources), _AT_A_TIME)]
         if self._pool is None:
-            self._pool = (
-                # A forked process would inherit the accelerator's state and the locks of threads.
-                ProcessPoolExecutor(self.workers, get_context("spawn"))
-                if self.workers
-                else ThreadPoolExecutor()
-            )
+            self._pool = SpawnPool(self.workers) if self.workers else ThreadPoolExecutor()
         return self._results(self._pool.map(_decode_job, jobs, [size] * len(jobs)))
 
     def _results(self, results: Iterator[_Decoded]) -> Iterator[_Decoded]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.utils.child_processes import exit_with_parent, interrupts_kept_from_children
+from polyglance.utils.child_processes import SpawnPool
 from polyglance.utils.prefetch import THREADS, prefetch
 from polyglance.utils.progress import Advance
 from polyglance.vision.backbone import Backbone, encode_squares, open_backbone
@@ -147,11 +146,9 @@ def write_in_workers(
         workers: Number of processes.
         advance: Called with the number of items of each shard that was written.
     """
-    spawn = multiprocessing.get_context("spawn")  # a forked process cannot use accelerators
-    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=exit_with_parent) as pool:
+    with SpawnPool(workers) as pool:
         try:
-            with interrupts_kept_from_children():  # Ctrl-C is for the process that asks
-                written = [pool.submit(_write_shard, job, *shard) for shard in shards.items()]
+            written = [pool.submit(_write_shard, job, *shard) for shard in shards.items()]
             for future in as_completed(written):
                 advance(future.result())
         except BrokenProcessPool as error:
