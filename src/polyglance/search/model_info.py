@@ -15,7 +15,7 @@ from polyglance.encoders.stored_features import with_features
 from polyglance.errors import PolyglanceError
 from polyglance.search.store import ModelInfo
 
-EXPORTED_EDITIONS = {
+_EXPORTED_EDITIONS = {
     "c6a7be277211986c91460f8dedf473db33b741f33d1e2b5b9cb8636333991443": "--image-size 224",
 }
 """How `polyglance export` makes an earlier edition of the default model, by its fingerprint."""
@@ -122,10 +122,10 @@ def check_model(
 
 
 def _way_to_export(fingerprint: str) -> str:
-    options = EXPORTED_EDITIONS.get(fingerprint)
+    options = _EXPORTED_EDITIONS.get(fingerprint)
     if options is None:
         return ""
     return (
         f", or go on with its model: 'polyglance export {DEFAULT_MODEL} --out MODEL {options}', and"
-        " give MODEL as the model"
+        " search with --model MODEL"
     )
