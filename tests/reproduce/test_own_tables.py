@@ -86,7 +86,7 @@ def test_what_runs_share_is_prepared_once_and_the_page_is_filled(
     alone = aligned.read_text(encoding="utf-8")
     assert len(alone.splitlines()) == 1 + 36  # a key, and a German caption of each picture
     aligned.unlink()
-    monkeypatch.setattr(shared_data, "ProcessPoolExecutor", SequentialPool)
+    monkeypatch.setattr(shared_data, "SpawnPool", SequentialPool)
     (features,) = cache.glob("features-*")
     prepared = (*changes, *(f"{split}.features={features}" for split in shared_data.SPLITS))
     shared_data.align_captions("uc2-flickr8k", prepared, options.data or tmp_path, cache, 2)
@@ -96,7 +96,7 @@ def test_what_runs_share_is_prepared_once_and_the_page_is_filled(
 class SequentialPool:
     """Replaces a pool of processes, each of which takes seconds to start."""
 
-    def __init__(self, workers: int, **settings: Any) -> None:
+    def __init__(self, workers: int) -> None:
         self.workers = workers
 
     def __enter__(self) -> SequentialPool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -167,7 +169,9 @@ def test_workers_train_in_parallel_and_finish_what_they_began(experiment: Experi
     assert reports["second"]["begun"] < reports["first"]["ended"]
 
 
-def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_workers_do_not_outlive_a_parent_that_ends(tmp_path: Path, number: int) -> None:
+    """Ctrl-C reaches all processes of a terminal, and the worker works on for minutes."""
     (tmp_path / "long_work.py").write_text(
         "import os, pathlib, time\n\n"
         "def work(folder):\n"
@@ -178,18 +182,21 @@ def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     )
     (tmp_path / "parent.py").write_text(
         f"import sys\nsys.path += [{str(ROOT)!r}, {str(tmp_path)!r}]\n"
-        "import multiprocessing\nfrom concurrent.futures import ProcessPoolExecutor\n"
-        "import long_work\nfrom polyglance.utils.child_processes import exit_with_parent\n"
+        "import long_work\nfrom polyglance.utils.child_processes import SpawnPool\n"
         "if __name__ == '__main__':\n"
-        "    spawn = multiprocessing.get_context('spawn')\n"
-        "    with ProcessPoolExecutor(1, spawn, exit_with_parent) as pool:\n"
+        "    with SpawnPool(1) as pool:\n"
         f"        pool.submit(long_work.work, {str(tmp_path)!r}).result()\n"
     )
-    parent = subprocess.Popen([sys.executable, tmp_path / "parent.py"])
+    command = [sys.executable, tmp_path / "parent.py"]
+    parent = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     wait_until((tmp_path / "pid").exists)
     worker = int((tmp_path / "pid").read_text())
-    parent.kill()
-    parent.wait()
+    if number == signal.SIGKILL:
+        parent.kill()
+    else:
+        os.killpg(parent.pid, number)
+    said = parent.communicate(timeout=60)[1]
+    assert said.count("Traceback") == (number == signal.SIGINT)  # its own
     wait_until(lambda: not is_running(worker))
 
 

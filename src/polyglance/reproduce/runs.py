@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import ast
 import json
-import multiprocessing
 import re
 import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polyglance.reproduce.environment import environment
-from polyglance.utils.child_processes import exit_with_parent
+from polyglance.utils.child_processes import SpawnPool
 
 if TYPE_CHECKING:
     from polyglance.recipes import Recipe
@@ -262,11 +261,8 @@ def _run_in_workers(
     state: _PlanState, todo: Sequence[Job], max_workers: int, finish: Callable[[Job], None]
 ) -> None:
     """Train in new processes, each run as soon as a worker is free and its parent is done."""
-    spawn = multiprocessing.get_context("spawn")  # a forked process cannot use accelerators
     waiting, failure = list(todo), None
-    with ProcessPoolExecutor(
-        min(max_workers, len(todo)), mp_context=spawn, initializer=exit_with_parent
-    ) as pool:
+    with SpawnPool(min(max_workers, len(todo))) as pool:
         running: dict[Future[None], Job] = {}
         while running or (waiting and not failure):
             not_done = {*waiting, *running.values()}

@@ -5,16 +5,14 @@ Names in the cache contain fingerprints of their inputs, so that both systems fi
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from polyglance.utils.child_processes import exit_with_parent
+from polyglance.utils.child_processes import SpawnPool
 
 Changes = tuple[str, ...]
 """Changes to a recipe, ``key=value`` each."""
@@ -130,10 +128,7 @@ def align_captions(name: str, changes: Changes, data: Path, cache: Path, jobs: i
         for task in tasks:
             _align_language(*task)
         return made
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(
-        min(jobs, len(tasks)), mp_context=spawn, initializer=exit_with_parent
-    ) as pool:
+    with SpawnPool(min(jobs, len(tasks))) as pool:
         for future in [pool.submit(_align_language, *task) for task in tasks]:
             future.result()
     return made

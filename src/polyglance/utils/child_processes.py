@@ -33,7 +33,8 @@ class SpawnPool(ProcessPoolExecutor):
 
     Ctrl-C is for the process that asks. A worker that is interrupted while it imports prints a
     traceback before any code of its own could prevent that, so the signal is blocked when a
-    worker starts, which it inherits.
+    worker starts, which it inherits. An exception in a ``with`` block of the pool, such as that
+    of Ctrl-C, ends the workers at once: what they write must bear that.
     """
 
     def __init__(self, workers: int) -> None:
@@ -45,6 +46,13 @@ class SpawnPool(ProcessPoolExecutor):
         """Submit a call; the first ones start the workers."""
         with _interrupts_blocked():
             return super().submit(fn, *args, **kwargs)
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        """Wait for the workers' end; after an exception, end them first."""
+        if kind is not None:
+            for process in list((self._processes or {}).values()):
+                process.kill()
+        self.shutdown(wait=True, cancel_futures=kind is not None)
 
 
 @contextmanager

@@ -156,8 +156,6 @@ def write_in_workers(
                 f"a process that extracts features ended; is memory short? {job.out} keeps what is"
                 " written: run again with fewer workers"
             ) from error
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
 
 
 _encoder: ShardEncoder | None = None
