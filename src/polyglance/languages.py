@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from polyglance.errors import PolyglanceError
+
 
 @dataclass(frozen=True, slots=True)
 class Language:
@@ -37,6 +39,16 @@ def normalise_language(code: str) -> str:
         raise ValueError(f"a language code such as 'de' or 'yue', not {code[:20]!r}")
     language = tag.split("-", 1)[0]
     return _CODES.get(language, language)
+
+
+def check_language(code: str) -> str:
+    """Return `normalise_language` of a user's code; a wrong one is a `PolyglanceError`."""
+    try:
+        return normalise_language(code)
+    except ValueError as error:
+        raise PolyglanceError(
+            f"{code[:20]!r} is no language: give its name or a code such as de"
+        ) from error
 
 
 def is_language_code(code: str) -> bool:

@@ -239,6 +239,8 @@ def test_a_terminal_gets_pictures(place: str) -> None:
      (["x", "--translate", "de"], "its --language"),
      (["x", "--translate", "de", "--language", "en"], "--translate needs --translator"),
      (["x", "--translate", "de", "--language", "en", "--translation", "fr:y"], "give one of them"),
+     (["x", "--language", "klingon"], "'klingon' is no language: give its name or a code"),
+     (["x", "--literal", "--language", ""], "'' is no language"),
      (["x", "--json", "--paths"], "exclude each other"),
      (["x", "--candidates", "5"], "add --rerank or --cross-encoder"),
      (["--picture", "/nowhere.png"], "cannot be read")],

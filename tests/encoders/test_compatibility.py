@@ -63,6 +63,9 @@ def test_exported_at_224_pixels_it_opens_libraries_of_the_fourth_edition(tmp_pat
     made = ModelInfo("polyglance-small", "polyglance-small", encoder.fingerprint, 384, "")
     check_model(made, encoder, "my.polyglance")
     with pytest.raises(PolyglanceError, match="polyglance-small --out MODEL --image-size 224'"):
-        check_model(made, polyglance.load(threads=1), "my.polyglance")
+        check_model(made, shipped := polyglance.load(threads=1), "my.polyglance")
+    made = ModelInfo("polyglance-small", "polyglance-small", shipped.fingerprint, 384, "")
+    with pytest.raises(PolyglanceError, match="leave out the model, since the library's is the"):
+        check_model(made, encoder, "my.polyglance")
     reader = Reader.open(tmp_path / "model", threads=1)
     assert reader.image_size == 256

@@ -16,6 +16,7 @@ from helpers.colour_encoder import ColourEncoder, write_clip, write_image, write
 from polyglance.demo.photographs import FOLDER
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.evaluation.retrieval import evaluate_retrieval
+from polyglance.export.copy_model import copy_model
 from polyglance.records import read_manifest
 from polyglance.search.backends import default_library
 from polyglance.search.library import Library
@@ -143,6 +144,21 @@ def test_another_model_is_refused_and_the_error_says_what_to_do(
     with pytest.raises(PolyglanceError, match="width 13"):
         Library(library.path, model=wider)
     assert Library(library.path).info().model_info.model == "colours"  # no model is loaded
+
+
+def test_a_model_folder_that_was_moved_is_named(tmp_path: Path, photos: Path) -> None:
+    write_random_images(photos, 1)
+    folder = tmp_path / "model"
+    copy_model(None, folder, image_size=64)
+    with Library(tmp_path / "my.polyglance", model=folder) as made:
+        made.add(photos)
+    folder.rename(tmp_path / "moved")
+    with Library(tmp_path / "my.polyglance") as opened:
+        message = r"my.polyglance was made with the model /.*/model, which is no longer there"
+        with pytest.raises(PolyglanceError, match=message):
+            opened.search("red")
+    with Library(tmp_path / "my.polyglance", model=tmp_path / "moved") as opened:
+        assert len(opened.search("red")) == 1
 
 
 def test_libraries_of_one_model_are_merged(

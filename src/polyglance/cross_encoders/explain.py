@@ -24,7 +24,7 @@ from polyglance.cross_encoders.rerank import language_tensor
 from polyglance.cross_encoders.vqa import VQA
 from polyglance.encoders.attribution import Attribution, Method
 from polyglance.errors import PolyglanceError
-from polyglance.languages import is_spaceless, normalise_language
+from polyglance.languages import check_language, is_spaceless
 from polyglance.models.attribution import (
     STEPS,
     answer_attribution,
@@ -161,7 +161,7 @@ class Explainer:
         if any(not 1 <= layer <= num_layers for layer in layers):
             raise PolyglanceError(f"the model has layers from 1 to {num_layers}")
         encoding = self.tokenizer.encode_with_spans(sentence, max_length=self.max_text_tokens)
-        code = _normalise(language) if language else None
+        code = check_language(language) if language else None
         spaces = not (code and is_spaceless(code))
         words = split_words(sentence, encoding, spaces=spaces)
         if not words:
@@ -241,10 +241,3 @@ def _as_grid(credit: Tensor) -> Tensor:
 def _positive(cells: Tensor) -> NDArray[np.float32]:
     """Drop contributions against a word."""
     return cells.clamp(min=0).float().cpu().numpy()
-
-
-def _normalise(language: str) -> str:
-    try:
-        return normalise_language(language)
-    except ValueError as error:
-        raise PolyglanceError(f"the language of a sentence is {error}") from error

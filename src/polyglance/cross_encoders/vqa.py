@@ -31,7 +31,7 @@ from polyglance.cross_encoders.regions import (
 )
 from polyglance.encoders.answers import Answer, AnswerVocabulary
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.languages import normalise_language
+from polyglance.languages import check_language
 from polyglance.models.projection_heads import ProjectionHeadsConfig
 from polyglance.models.uc2 import UC2, UC2Config
 from polyglance.models.vqa import VQAModel
@@ -230,12 +230,5 @@ class VQA:
         """
         logits = torch.stack([self.model(text, regions) for regions in views]).mean(0)
         probabilities = answer_probabilities(logits, self.config.loss)[0].cpu().numpy()
-        code = None if language is None else _normalise(language)
+        code = None if language is None else check_language(language)
         return self.vocabulary.best(probabilities, code, k)
-
-
-def _normalise(language: str) -> str:
-    try:
-        return normalise_language(language)
-    except ValueError as error:
-        raise PolyglanceError(f"{language!r} is no language: give a code such as en") from error

@@ -44,7 +44,7 @@ from polyglance.encoders.unigram import UnigramTokenizer
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.encoders.word_table import WordTable
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.languages import is_spaceless, normalise_language
+from polyglance.languages import check_language, is_spaceless
 from polyglance.text.detection import detect_language
 from polyglance.text.lexicon import Lexicon
 from polyglance.text.sentence_words import split_words
@@ -176,7 +176,7 @@ class Reader(PicklableEncoder):
         if not question.strip():
             raise PolyglanceError("the question is empty: ask one in " + ", ".join(self.languages))
         self._open()
-        code = self.detect_language(question) if language is None else _normalise(language)
+        code = self.detect_language(question) if language is None else check_language(language)
         ids = self._tokenizer.encode(question, self.max_text_tokens)
         probabilities = self._answer_probabilities(self._crops(image), ids)
         return self.vocabulary.best(probabilities, code, k, as_shares=True)
@@ -212,7 +212,7 @@ class Reader(PicklableEncoder):
             steps: Ignored: nothing is integrated.
             quiet: Ignored: it takes too little time for a progress bar.
         """
-        code = _normalise(language) if language else None
+        code = check_language(language) if language else None
         self._open()
         text, encoding = self._tokenizer.encode_with_spans(sentence, self.max_text_tokens)
         words = split_words(text, encoding, spaces=not (code and is_spaceless(code)))
@@ -387,10 +387,3 @@ class Reader(PicklableEncoder):
     @cached_property
     def _pictures(self) -> PictureCells:
         return PictureCells(self.folder, self.config)
-
-
-def _normalise(language: str) -> str:
-    try:
-        return normalise_language(language)
-    except ValueError as error:
-        raise PolyglanceError(f"{language!r} is no language: give a code such as en") from error

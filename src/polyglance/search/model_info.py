@@ -62,6 +62,11 @@ def stored_model(info: ModelInfo, library: str) -> Model:
             f"{library} was made with the encoder {info.model}, which was given as an object: give"
             " it again as `model`"
         )
+    if info.source not in shipped_models() and not Path(info.source).exists():
+        raise PolyglanceError(
+            f"{library} was made with the model {info.source}, which is no longer there: give its"
+            " folder as the model (--model)"
+        )
     return info.source
 
 
@@ -105,10 +110,11 @@ def check_model(
     own = picture_models_of(encoder)
     is_same = info.fingerprint in own or not own.isdisjoint(picture_models(info))
     if encoder.width != info.width or not is_same:
-        if info.source == DEFAULT_MODEL == encoder.name:
+        if _is_earlier_edition(info):
             raise PolyglanceError(
                 f"{library} was made with an earlier edition of {info.model}, whose vectors"
-                " cannot be compared with this one's: index its folders into a new library, as in"
+                f" cannot be compared with those of {encoder.name} now: index its folders into a"
+                " new library, as in"
                 f" 'polyglance index {shlex.join(folders()) or 'FOLDER'} --library NEW.polyglance'"
                 + _way_to_export(info.fingerprint)
             )
@@ -116,9 +122,22 @@ def check_model(
         raise PolyglanceError(
             f"{library} was made with the model {info.model} (width {info.width},"
             f" {info.fingerprint[:8]}) and cannot be used with {another}{encoder.name} (width"
-            f" {encoder.width}, {encoder.fingerprint[:8]}): give the model that it was made with,"
-            " or index into a new library"
+            f" {encoder.width}, {encoder.fingerprint[:8]}): {_way_to_open(info)}, or index into a"
+            " new library"
         )
+
+
+def _way_to_open(info: ModelInfo) -> str:
+    if info.source == DEFAULT_MODEL:
+        return "leave out the model, since the library's is the default"
+    return f"give the model that it was made with{f', {info.source}' if info.source else ''}"
+
+
+def _is_earlier_edition(info: ModelInfo) -> bool:
+    """Return whether a library was made with a default model that is no longer the default."""
+    if info.source != DEFAULT_MODEL:
+        return False
+    return info.fingerprint not in ModelFolder.open(DEFAULT_MODEL).description.picture_models
 
 
 def _way_to_export(fingerprint: str) -> str:

@@ -9,6 +9,7 @@ from polyglance.encoders import Picture
 from polyglance.encoders.calibration import NUM_TOP_HITS
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import PolyglanceError
+from polyglance.languages import check_language
 from polyglance.search.judging import PEOPLE_WEIGHT, Judge, exclusion_vectors
 from polyglance.search.query import (
     DateLike,
@@ -98,6 +99,7 @@ class SearchableLibrary(SignalLibrary):
             raise PolyglanceError(f"k must be 1 or more, not {k}")
         if offset < 0:
             raise PolyglanceError(f"offset must be 0 or more, not {offset}")
+        language = None if language is None else check_language(language)
         where = replace(
             build_filter(folder, kind, since, until),
             cameras=None if camera is None else tuple(as_list(camera)),

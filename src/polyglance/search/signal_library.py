@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import MissingExtraError, PolyglanceError
+from polyglance.languages import check_language
 from polyglance.search.approximate import EXACT_LIMIT
 from polyglance.search.duplicates import Stack
 from polyglance.search.exact import ExactIndex
@@ -58,6 +59,7 @@ class SignalLibrary(LibraryContents):
         Returns:
             The parts that become filters, and the rest.
         """
+        language = None if language is None else check_language(language)
         return self._signals().understand(text, language, check_signals(off))
 
     def refresh_signals(self) -> None:
