@@ -359,7 +359,7 @@ def test_language_codes_are_normalised(parts: Path, data: Path, tmp_path: Path) 
     for other in german[1:]:
         np.testing.assert_array_equal(other, german[0])
     assert explainer.explain(image, TEXT, language="fr").language_unknown
-    with pytest.raises(PolyglanceError, match="a language code such as 'de'"):
+    with pytest.raises(PolyglanceError, match=r"'\?' is no language: give its name or a code"):
         explainer.explain(image, TEXT, language="?")
 
 
