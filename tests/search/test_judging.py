@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,6 +110,19 @@ def test_a_query_that_only_excludes_is_matched_by_all_else(colours: Library) -> 
 
 def test_people_are_excluded_by_their_direction(colours: Library) -> None:
     assert names(colours.search("without people", language="en", off=["names"]))[-1] == "blue"
+
+
+def test_what_is_unlike_people_fits_no_better_without_them(
+    colours: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder: Any = colours._encoder()
+    unlike_green = {PEOPLE: -encoder.encode_texts(["green"])[0]}
+    changed = replace(encoder.calibration, directions=unlike_green)
+    monkeypatch.setattr(encoder, "calibration", changed)
+    plain = {hit.path: hit.probability for hit in colours.search("red", off=["names"])}
+    without = colours.search("red without people", language="en", off=["names"])
+    assert without.excluded == ("people",)
+    assert [hit.probability for hit in without] == pytest.approx([plain[h.path] for h in without])
 
 
 def test_pictures_have_no_probability(colours: Library) -> None:

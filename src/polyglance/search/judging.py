@@ -1,9 +1,9 @@
 """Give hits the probability that they match, and find the fold (`polyglance.encoders.calibration`).
 
 An exclusion lowers the cosine of what is wanted by half of that of what is excluded; the
-probability is that of the lowered cosine. A query that only excludes is matched by what does not
-show the excluded thing. What a file's name, date, place or text adds to a hit's rank counts like a
-higher cosine.
+probability is that of the lowered cosine, and never above that of what is wanted. A query that only
+excludes is matched by what does not show the excluded thing. What a file's name, date, place or
+text adds to a hit's rank counts like a higher cosine.
 """
 
 from __future__ import annotations
@@ -104,6 +104,10 @@ class Judge:
         only_excludes = self.query.wanted is None
         scale = -1.0 if only_excludes else self.query.length
         cosines = np.array([hit.score * scale for hit in results], np.float64)
+        wanted = self.query.wanted
+        if wanted is not None and len(results) and not np.array_equal(wanted, self.query.vector):
+            # A direction lies opposite to what it excludes: the score rises, but nothing fits more.
+            cosines = np.minimum(cosines, np.stack([vector(hit) for hit in results]) @ wanted)
         # Only pixels say whether the library has anything alike.
         order = np.arange(len(cosines)) if only_excludes else np.argsort(-cosines, kind="stable")
         known = None if only_excludes or not len(order) else vector(results[order[0]])
