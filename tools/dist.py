@@ -168,7 +168,7 @@ def check_wheel(path: Path) -> Iterator[str]:
             yield f"{path.name} would install {strangers[0]} outside of the package"
         yield from _check_names(path, [name for name in names if not name.startswith(info)])
         yield from check_metadata(archive.read(f"{info}METADATA"), str(version))
-        if b"polyglance = polyglance.cli:main" not in archive.read(f"{info}entry_points.txt"):
+        if b"polyglance = polyglance.__main__:main" not in archive.read(f"{info}entry_points.txt"):
             yield f"{path.name} installs no command"
         yield from _check_record(archive, f"{info}RECORD")
         yield from _check_model(archive)

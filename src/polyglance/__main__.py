@@ -1,5 +1,18 @@
-"""Run the command line: ``python -m polyglance``."""
+"""Run the command line: ``polyglance``, or ``python -m polyglance``."""
 
-from polyglance.cli import main
+import sys
 
-main()
+
+def main() -> None:
+    """Run the command line; Ctrl-C while it is imported, too, prints no traceback."""
+    try:
+        from polyglance.cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

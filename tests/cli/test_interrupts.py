@@ -9,6 +9,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
+import polyglance.__main__
 from helpers.colour_encoder import ColourEncoder, write_random_images
 from polyglance.cli import app
 from polyglance.cli.interrupts import _KEPT, describe_run
@@ -36,6 +37,19 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, where: str, *arguments: str) -> s
     assert done.exit_code == 130
     assert done.stdout == ""
     return done.stderr.strip()
+
+
+def test_before_a_command_begins(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("polyglance.cli.main", stop)
+    with pytest.raises(SystemExit) as ended:
+        polyglance.__main__.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "\ninterrupted\n"
 
 
 def test_indexing_says_what_is_in_the_library(
