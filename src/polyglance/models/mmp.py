@@ -238,42 +238,69 @@ def mmp_losses(
 
     if objective.cross and len(captions) != 2:
         raise ValueError(f"equation 6 compares two captions per clip, not {len(captions)}")
-    visual_rows = model.visual_input(features)
-    clips = gather(model.pool_visual(visual_rows, visuals))
-    text_rows = _encode_together(model, captions)
-    sentences = [
-        gather(model.pool_text(rows, text.packing))
-        for rows, text in zip(text_rows, captions, strict=True)
-    ]
-    losses = {"inter": _total(contrast(text, clips, objective) for text in sentences)}
-    if objective.intra:
-        noised = noise_features(features, visuals, draws.named("visual"), rate=objective.noise)
-        intra = [contrast(clips, gather(model.encode_visual(noised, visuals)), objective)]
-        for number, (text, original) in enumerate(zip(captions, sentences, strict=True)):
-            ids = noise_tokens(
+    ids, packings = [text.ids for text in captions], [text.packing for text in captions]
+    seen = [features]
+    if objective.intra:  # noised copies go through the same passes, which halves their number
+        seen.append(noise_features(features, visuals, draws.named("visual"), rate=objective.noise))
+        ids += [
+            noise_tokens(
                 text.ids,
                 text.packing,
                 draws.named(f"captions {number}"),
                 mask_id=objective.mask_id,
                 rate=objective.noise,
             )
-            noised_text = gather(model.encode_text(ids, text.packing))
-            intra.append(contrast(original, noised_text, objective))
-        losses["intra"] = _total(intra)
+            for number, text in enumerate(captions)
+        ]
+        packings *= 2
+    visual_rows, clips = _encode_visuals(model, seen, visuals)
+    text_rows, sentences = _encode_texts(model, ids, packings)
+    clips, sentences = [gather(rows) for rows in clips], [gather(rows) for rows in sentences]
+    originals, noised = sentences[: len(captions)], sentences[len(captions) :]
+    losses = {"inter": _total(contrast(text, clips[0], objective) for text in originals)}
+    if objective.intra:
+        pairs = [(clips[0], clips[1]), *zip(originals, noised, strict=True)]
+        losses["intra"] = _total(contrast(*pair, objective) for pair in pairs)
     if objective.cross:
         x, y = (
-            gather(model.pool_text(rows, text.packing, visual_rows, visuals))
-            for rows, text in zip(text_rows, captions, strict=True)
+            gather(rows)
+            for rows in _pool_texts(model, text_rows[:2], packings[:2], visual_rows, visuals)
         )
         losses["cross"] = contrast(x, y, objective)
     return losses
 
 
-def _encode_together(model: MMP, texts: Sequence[Text]) -> list[Tensor]:
-    """Encode the tokens of several texts in one pass, which takes half the launches of two."""
-    ids = torch.cat([text.ids for text in texts])
-    rows = model.encode_tokens(ids, join_packings([text.packing for text in texts]))
-    return list(torch.split(rows, [text.packing.num_tokens for text in texts]))
+def _encode_visuals(
+    model: MMP, features: Sequence[Tensor], visuals: Packing
+) -> tuple[Tensor, list[Tensor]]:
+    """Encode versions of the same clips in one pass; return rows of the first, and all vectors."""
+    rows = model.visual_input(torch.cat([*features]))
+    vectors = model.pool_visual(rows, join_packings([visuals] * len(features)))
+    return rows[: visuals.num_tokens], list(torch.split(vectors, len(visuals)))
+
+
+def _encode_texts(
+    model: MMP, ids: Sequence[Tensor], packings: Sequence[Packing]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Encode several texts in one pass; return the rows and the vectors of each."""
+    joined = model.encode_tokens(torch.cat([*ids]), join_packings(packings))
+    rows = list(torch.split(joined, [packing.num_tokens for packing in packings]))
+    return rows, _pool_texts(model, rows, packings)
+
+
+def _pool_texts(
+    model: MMP,
+    rows: Sequence[Tensor],
+    packings: Sequence[Packing],
+    visual_rows: Tensor | None = None,
+    visuals: Packing | None = None,
+) -> list[Tensor]:
+    """Pool the rows of several texts in one pass, each with the clips' rows if there are any."""
+    if visual_rows is not None and visuals is not None:
+        visual_rows = torch.cat([visual_rows] * len(rows))
+        visuals = join_packings([visuals] * len(rows))
+    vectors = model.pool_text(torch.cat([*rows]), join_packings(packings), visual_rows, visuals)
+    return list(torch.split(vectors, [len(packing) for packing in packings]))
 
 
 def _total(losses: Iterable[Tensor]) -> Tensor:
