@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from polyglance.batches.batch import Batch
 from polyglance.errors import DataError, PolyglanceError
-from polyglance.training.checkpoints import load_checkpoint
+from polyglance.training import checkpoints, loop
+from polyglance.training.checkpoints import load_checkpoint, read_state
 from polyglance.training.loop import LoopConfig, TrainingResult, train_loop
 from polyglance.training.mixture import Mixture, seed_torch, step_generator
 
@@ -301,3 +303,36 @@ def test_a_best_checkpoint_that_is_gone_is_not_replaced_by_the_latest(tmp_path: 
     shutil.rmtree(tmp_path / "best")
     with pytest.raises(DataError, match=r"best, the checkpoint of step \d+, is gone"):
         run(tmp_path, steps=20)
+
+
+def test_the_best_state_reaches_the_disk_with_the_next_checkpoint_or_when_training_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def best_steps(limit: int, **changes: Any) -> list[tuple[str, int | None]]:
+        """Return which best state was on the disk at each write of a checkpoint."""
+        folder, seen = tmp_path / str(limit), list[tuple[str, int | None]]()
+        original = checkpoints._write
+
+        def spy(target: Path, *arguments: Any) -> None:
+            original(target, *arguments)
+            best = read_state(folder / "best") if (folder / "best").exists() else {}
+            seen.append((target.name, best.get("step")))
+
+        monkeypatch.setattr(checkpoints, "_write", spy)
+        monkeypatch.setattr(loop, "_BEST_IN_MEMORY", limit)
+        run(folder, **changes)
+        monkeypatch.setattr(checkpoints, "_write", original)
+        return seen
+
+    # It improves at steps 2, 4 and 6; latest is saved at 5 and at the end.
+    changes = {"steps": 6, "validate_every": 2, "save_every": 5}
+    assert best_steps(10**9, **changes) == [("best", 4), ("latest", 4), ("best", 6), ("latest", 6)]
+    at_once = best_steps(0, **changes)
+    assert at_once == [("best", 2), ("best", 4), ("latest", 4), ("best", 6), ("latest", 6)]
+    # Interrupted at the third validation, before any checkpoint: nothing of the best is lost.
+    run(tmp_path / "interrupted", stop_at=3, validate_every=2, save_every=50)
+    written = read_state(tmp_path / "interrupted" / "best")
+    assert written["step"] == 4
+    # What was kept in memory is of its step, not of what training made of it since.
+    weights = load_file(tmp_path / "interrupted" / "best" / "model.safetensors")
+    assert -abs(float(weights["layer.bias"]) + 1) == pytest.approx(written["best"])

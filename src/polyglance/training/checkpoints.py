@@ -18,6 +18,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,51 @@ Schema = Mapping[str, tuple[type, ...]]
 """The types that values of a state may have, by their keys."""
 
 
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """What a checkpoint is to hold, in memory; on processes but the first, nothing."""
+
+    files: Mapping[str, dict[str, Tensor]]
+    state: str
+
+    @classmethod
+    def take(
+        cls,
+        model: nn.Module,
+        optimiser: torch.optim.Optimizer,
+        state: dict[str, Any],
+        *,
+        average: Mapping[str, Tensor] | None = None,
+        copy: bool = False,
+    ) -> Snapshot:
+        """Gather weights, moments and state; all processes must call it together.
+
+        Args:
+            model: Its weights and buffers are saved.
+            optimiser: Its moments are saved, by the names of their parameters.
+            state: What else to save, as JSON.
+            average: Averaged weights by name, which are then the checkpoint's weights.
+            copy: Whether training goes on before the snapshot is written.
+        """
+        files = {
+            _MODEL: _gather(_distinct_tensors(model) | dict(average or {}), copy),
+            _OPTIMISER: _gather(_optimiser_tensors(optimiser, model), copy),
+        }
+        if average is not None:
+            weights = dict(model.named_parameters())
+            files[_TRAINING] = _gather({name: weights[name] for name in average}, copy)
+        return cls(files, json.dumps({"format": _FORMAT, **state}, indent=2, allow_nan=False))
+
+    @property
+    def num_bytes(self) -> int:
+        """The memory that it takes."""
+        return sum(value.nbytes for tensors in self.files.values() for value in tensors.values())
+
+    def write(self, folder: Path, keep: int = 1) -> None:
+        """Write the checkpoint, on the first process only; see `save_checkpoint`."""
+        _write(folder, self.files, self.state, keep)
+
+
 def save_checkpoint(
     folder: Path,
     model: nn.Module,
@@ -66,21 +112,14 @@ def save_checkpoint(
 
     Args:
         folder: Where to write.
-        model: Its weights and buffers are saved.
-        optimiser: Its moments are saved, by the names of their parameters.
-        state: What else to save, as JSON.
-        average: Averaged weights by name, which are then the checkpoint's weights.
+        model: As for `Snapshot.take`, and the next three.
+        optimiser: Has the moments.
+        state: What else to save.
+        average: Averaged weights by name.
         keep: How many checkpoints to keep, with this one.
     """
-    files = {
-        _MODEL: _gather(_distinct_tensors(model) | dict(average or {})),
-        _OPTIMISER: _gather(_optimiser_tensors(optimiser, model)),
-    }
-    if average is not None:
-        weights = dict(model.named_parameters())
-        files[_TRAINING] = _gather({name: weights[name] for name in average})
-    text = json.dumps({"format": _FORMAT, **state}, indent=2, allow_nan=False)
-    on_first_rank(lambda: _write(folder, files, text, keep))
+    snapshot = Snapshot.take(model, optimiser, state, average=average)
+    on_first_rank(lambda: snapshot.write(folder, keep))
 
 
 def load_checkpoint(
@@ -324,14 +363,14 @@ def _distinct_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: state[name] for name in names.values()}
 
 
-def _gather(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _gather(tensors: Mapping[str, Tensor], copy: bool) -> dict[str, Tensor]:
     """Return whole tensors on the CPU of the first process, nothing on the others."""
     gathered = {}
     for name, value in tensors.items():
         if rank() == 0 or is_sharded(value):
             whole = full_tensor(value)
             if rank() == 0:
-                gathered[name] = whole.contiguous().cpu()
+                gathered[name] = whole.contiguous().to("cpu", copy=copy)
     return gathered
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from polyglance.errors import DataError, PolyglanceError
 from polyglance.nn.transformer import compile_layers
 from polyglance.training.checkpoints import (
     Schema,
+    Snapshot,
     find_checkpoint,
     load_checkpoint,
     read_state,
@@ -56,6 +57,8 @@ from polyglance.utils.progress import progress
 
 __all__ = ["LoopConfig", "TrainingResult", "Validate", "train_loop"]
 
+_BEST_IN_MEMORY = 4_000_000_000
+"""Bytes of a best state that is kept in memory until the next checkpoint."""
 Validate = Callable[[], dict[str, float]]
 """Returns named validation metrics; higher is better."""
 
@@ -118,7 +121,7 @@ def train_loop(
             device=training.device,
             depth=prefetch,
         )
-        with batches:
+        with batches, training.saving_best():
             training.run(batches, validate, metric, quiet=quiet)
         state = training.state
         if training.average is not None and state["best"] is None:
@@ -154,6 +157,8 @@ class _Training:
             weight_decay=config.weight_decay,
         )
         self.average = None if config.ema_decay is None else WeightAverage(model, config.ema_decay)
+        self.best: Snapshot | None = None
+        """The best state, until it is written with the next checkpoint to resume from."""
         self.state = _initial_state()
         if (checkpoint := find_checkpoint(folder / "latest")) is not None:
             self.state |= read_state(checkpoint, _STATE_SCHEMA)
@@ -210,7 +215,7 @@ class _Training:
                 if validate and validates:
                     self.validate(validate, metric)
                 if saves or state["stopped"]:
-                    self.checkpoint("latest")
+                    self.checkpoint()
                 self.throughput.pause(time.perf_counter() - before)
                 if state["stopped"]:
                     break
@@ -282,24 +287,61 @@ class _Training:
         if metrics[metric] > (-math.inf if state["best"] is None else state["best"]):
             state["best"], state["best_step"] = metrics[metric], state["step"]
             state["validations_since_best"] = 0
-            self.checkpoint("best")
+            self.keep_best()
         else:
             state["validations_since_best"] += 1
             patience = self.config.patience
             state["stopped"] = patience is not None and state["validations_since_best"] >= patience
 
-    def checkpoint(self, name: str) -> None:
-        """Save the state as ``latest``, to resume from, or as ``best``."""
+    def keep_best(self) -> None:
+        """Keep the state as the best, in memory if it is not too large for that.
+
+        Models improve at most validations, and a run that is killed begins again at its last
+        checkpoint, so that only the best state before that one needs to be on the disk.
+        """
+        self.state["seconds"] = self.seconds
+        self.best = Snapshot.take(
+            self.model, self.optimiser, self.state, average=self.average_values, copy=True
+        )
+        best = self.best
+        if on_first_rank(lambda: best.num_bytes > _BEST_IN_MEMORY):
+            self.write_best()
+
+    def write_best(self) -> None:
+        """Write the best state, if it is not on the disk."""
+        best, self.best = self.best, None
+        if best is not None:
+            on_first_rank(lambda: best.write(self.folder / "best"))
+
+    @contextlib.contextmanager
+    def saving_best(self) -> Iterator[None]:
+        """Write the best state also when training ends in an error or by Ctrl-C."""
+        try:
+            yield
+        except BaseException:
+            if self.best is not None and rank() == 0:  # the other processes may be gone
+                with contextlib.suppress(PolyglanceError):
+                    self.best.write(self.folder / "best")
+            raise
+
+    def checkpoint(self) -> None:
+        """Save the state as ``latest``, to resume from, after the best one."""
+        self.write_best()
         broadcast_buffers(self.model)
         self.state["seconds"] = self.seconds
         save_checkpoint(
-            self.folder / name,
+            self.folder / "latest",
             self.model,
             self.optimiser,
             self.state,
-            average=None if self.average is None else self.average.values,
-            keep=self.config.keep_checkpoints if name == "latest" else 1,
+            average=self.average_values,
+            keep=self.config.keep_checkpoints,
         )
+
+    @property
+    def average_values(self) -> Mapping[str, Tensor] | None:
+        """Averaged weights by name, if the run has any."""
+        return None if self.average is None else self.average.values
 
     @property
     def seconds(self) -> float:
