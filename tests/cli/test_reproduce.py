@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,12 @@ def test_toy_data_reach_a_store_and_an_encoder_by_command(tmp_path: Path) -> Non
     assert open_tokenizer(encoder).vocab_size > 50
     again = run.invoke(app, [*tiny, "--out", str(encoder)]).exception
     assert "holds a model already" in str(again)
+    many = tmp_path / "many.jsonl"
+    texts = ["".join(map(chr, range(start, start + 90))) for start in range(0x4E00, 0x5200, 90)]
+    many.write_text(json.dumps({"captions": {"zh": texts}}), encoding="utf-8")
+    chinese = ["weights", "tiny", str(many), "--out", str(tmp_path / "chinese")]
+    few = run.invoke(app, chinese).exception
+    assert "600 sub-words are too few for texts of 1080 different characters" in str(few)
+    advised = str(few).rpartition(" ")[2]
+    made = run.invoke(app, [*chinese, "--vocab-size", advised])
+    assert made.exit_code == 0, made.output

@@ -86,13 +86,22 @@ def _unigram_model(texts: Iterable[str], vocab_size: int) -> bytes:
     unique = list(dict.fromkeys(texts))
     if not unique:
         raise PolyglanceError("there are no texts to make a vocabulary of: give captions")
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(unique),
-        model_writer=model,
-        vocab_size=vocab_size,
-        hard_vocab_limit=False,
-        character_coverage=1.0,
-        minloglevel=2,
-        num_threads=1,
-    )
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(unique),
+            model_writer=model,
+            vocab_size=vocab_size,
+            hard_vocab_limit=False,
+            character_coverage=1.0,
+            minloglevel=2,
+            num_threads=1,
+        )
+    except RuntimeError as error:
+        if "Vocabulary size is smaller" not in str(error):
+            raise
+        characters = len(set("".join(unique)))
+        raise PolyglanceError(
+            f"{vocab_size} sub-words are too few for texts of {characters} different characters:"
+            f" give a vocabulary size of {2 * characters}"
+        ) from error
     return model.getvalue()
