@@ -5,7 +5,8 @@
 The reader is the one that is shipped, its weights read from reader.onnx into torch, where inputs of
 layers are not rounded. For each number of candidates it re-ranks DATA/flickr8k/test.jsonl, with
 the weight of the cosine that is shipped and with the one that is best on val.jsonl. Takes a minute
-or two on an H200, hours on two cores. Writes results/reader_candidates.json.
+or two on an H200, hours on two cores. Writes results/reader_candidates.json, and with --scores the
+scores of the longest lists, for `reader_priors`.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ from polyglance.encoders.answers import AnswerVocabulary
 from polyglance.encoders.graph_reader import read_graph
 from polyglance.encoders.model_folder import READER, ModelFolder
 from polyglance.encoders.reader_files import read_reader_config
+from polyglance.evaluation.pair_scores import pair_scores, read_candidates
 from polyglance.models.vqa import VQAModel
 from polyglance.nn.linear_compression import load_linear_compact_state
 from polyglance.nn.packed_pairs import box_location
 from polyglance.recipes import open_recipe
 from polyglance.recipes.compact_reader.config import ReaderRecipe
 from polyglance.recipes.compact_reader.data import ReaderData, load_data
-from polyglance.recipes.compact_reader.evaluation import ReaderEvaluation
+from polyglance.recipes.compact_reader.evaluation import ReaderEvaluation, dual_scores
 from polyglance.recipes.compact_reader.train import build_model
+from polyglance.recipes.retrieval_report import rows_by_language
 from polyglance.vision.tokens import grid_boxes
 
 _LOCATION = "cross_encoder.location"
@@ -58,6 +61,7 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, nargs="+", default=[20, 50])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--max-images", type=int, help="of each split, to try this out")
+    parser.add_argument("--scores", type=Path, help="folder to keep the longest lists in")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     folder = ModelFolder.open()
@@ -69,6 +73,8 @@ def main() -> None:
         found[str(candidates)] = result = evaluate(model, data, candidates, shipped_weight)
         averages = {name: rows["average"] for name, rows in result["shipped_weight"].items()}
         print(candidates, result["validation"], averages, flush=True)
+    if options.scores is not None:
+        keep_scores(model, data, max(options.candidates), options.scores)
     figures = {"model": folder.description.fingerprint, "dual_weight": shipped_weight}
     write_results("reader_candidates", {**figures, "candidates": found}, options.out)
 
@@ -117,6 +123,28 @@ def evaluate(
                 for name, rows in report.items()
             }
     return {"validation": tuned, **{name: tests[weight] for name, weight in weights.items()}}
+
+
+def keep_scores(model: VQAModel, data: ReaderData, candidates: int, out: Path) -> None:
+    """Write the lists of both splits by language, with both scores, to OUT/val.npz and test.npz."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name, read in (("val", data.validation), ("test", data.test)):
+        assert read is not None
+        split, cosines = read.split, dual_scores(data.dual, read).cosines
+        scores = pair_scores(
+            model.cross_encoder, split.regions, split.captions, language_ids=None,
+            views=split.regions.views,
+        )  # fmt: skip
+        kept: dict[str, Any] = {"languages": np.array([*cosines])}
+        for language, rows in rows_by_language(split.captions):
+            lists = read_candidates(cosines[language], scores, rows, candidates)
+            kept |= {
+                f"{language}.texts": lists.texts.astype(np.int16),
+                f"{language}.images": lists.images.astype(np.int16),
+                f"{language}.scores": lists.scores.astype(np.float16),
+                f"{language}.dual": lists.dual.astype(np.float32),
+            }
+        np.savez_compressed(out / f"{name}.npz", allow_pickle=False, **kept)
 
 
 if __name__ == "__main__":

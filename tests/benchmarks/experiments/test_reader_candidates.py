@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.experiments.reader_candidates import evaluate, load_shipped
+from benchmarks.experiments.reader_candidates import evaluate, keep_scores, load_shipped
 from benchmarks.experiments.reader_sizes import shorten
 from polyglance.demo.photographs import FOLDER
 from polyglance.encoders.reader import Reader
@@ -57,3 +57,10 @@ def test_scores_are_those_of_the_shipped_reader(data: Path) -> None:
     result = evaluate(model, loaded, 2, shipped_weight=4.0)
     assert result["shipped_weight"].keys() >= {"dual", "reranked"}
     assert set(result["shipped_weight"]["reranked"]) == {"en", "average"}
+    keep_scores(model, loaded, 2, data / "scores")
+    with np.load(data / "scores" / "test.npz") as kept:
+        assert list(kept["languages"]) == ["en"]
+        images, scores = kept["en.images"], kept["en.scores"][kept["en.texts"].size :]
+    np.testing.assert_allclose(
+        scores.reshape(4, 2), np.take_along_axis(table.T, images.astype(int), 1), rtol=2e-3
+    )
