@@ -143,7 +143,7 @@ def versions_in_git(name: str) -> Iterator[Line]:
     """Yield the lines of all versions of a benchmark's results, oldest first."""
     path = f"benchmarks/results/{name}.json"
     # Renames are not followed: git takes similar results of other benchmarks for their origin.
-    for commit in reversed(_git("log", "--format=%H", "--", path).split()):
+    for commit in reversed(_git("log", "--format=%H", "--diff-filter=d", "--", path).split()):
         yield history_line(name, json.loads(_git("show", f"{commit}:{path}")))
 
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.reports.reader_page
 
-Reads results/default_reader.json and results/reader_speed.json, fills docs/reader.md.
+Reads what results/ has of the reader, fills docs/reader.md.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from polyglance.languages import get_language
 PAGE = DOCS / "reader.md"
 QUALITY, SPEED = "default_reader", "reader_speed"
 LANGUAGES = "reader_languages"
+CANDIDATES, PRIORS = "reader_candidates", "reader_priors"
 WORK = {
     "load": "load",
     "rerank": "re-rank 20 hits",
@@ -29,25 +30,73 @@ WORK = {
 
 
 def main() -> None:
-    fill(read_results(QUALITY), read_results(SPEED), read_results(LANGUAGES))
+    fill(
+        read_results(QUALITY), read_results(SPEED), read_results(LANGUAGES),
+        read_results(CANDIDATES), read_results(PRIORS),
+    )  # fmt: skip
 
 
 def fill(
     quality: Mapping[str, Any],
     speed: Mapping[str, Any],
     asked: Mapping[str, Any],
+    lists: Mapping[str, Any],
+    corrected: Mapping[str, Any],
     document: Path = PAGE,
 ) -> None:
     """Fill the tables of a document."""
     pages.fill(
         document,
         {
+            "candidates": candidates(lists),
+            "priors": priors(corrected),
             "languages": languages(asked),
             "re-ranking": reranking(quality),
             "questions": questions(quality["questions"]),
             "speed": speeds(speed),
             "how": how(quality, speed),
         },
+    )
+
+
+def candidates(figures: Mapping[str, Any]) -> str:
+    """Format mR by language and by how many candidates are re-ranked, as shipped."""
+    lists = {count: found["shipped_weight"] for count, found in figures["candidates"].items()}
+    dual, *_ = (found["dual"] for found in lists.values())
+    rows = []
+    for code, before in dual.items():
+        label = code if code == "average" else get_language(code).english_name
+        cells = [label, f"{before:.1f}"]
+        for found in lists.values():
+            score = found["reranked"][code]
+            cells += [f"{score:.1f}", f"{score - found['dual'][code]:+.1f}"]
+        rows.append(cells)
+    header = ["", "without"]
+    for count in lists:
+        header += [f"first {count} re-ranked", "reading adds"]
+    return (
+        f"{pages.table(header, rows)}\n\nMeasured {figures['date']} at {figures['commit']} on"
+        f" {figures['hardware']} ([{CANDIDATES}.json](../benchmarks/results/{CANDIDATES}.json))."
+    )
+
+
+def priors(figures: Mapping[str, Any]) -> str:
+    """Format mR and the recalls of both directions with candidates' own parts taken off."""
+    names = {
+        "cosines": "cosines alone", "as_shipped": "re-ranked, as shipped",
+        "predicted": "less what the vector predicts", "known": "less the mean over all queries",
+    }  # fmt: skip
+    columns = {"mR": "mR", "text_to_image": "text to picture", "image_to_text": "picture to text"}
+    rows = [
+        [label, *(f"{figures['test'][name][column]:.2f}" for column in columns)]
+        for name, label in names.items()
+    ]
+    return (
+        f"{pages.table(['', *columns.values()], rows)}\n\nOf the first 50. A share of"
+        f" {figures['share']:g} was taken off, chosen on half of the validation pictures, as was"
+        " the penalty of the regression. The last row takes off the mean itself, which no search"
+        f" can know. Measured {figures['date']} at {figures['commit']} on {figures['hardware']}"
+        f" ([{PRIORS}.json](../benchmarks/results/{PRIORS}.json))."
     )
 
 
