@@ -130,17 +130,19 @@ def keep_scores(model: VQAModel, data: ReaderData, candidates: int, out: Path) -
     out.mkdir(parents=True, exist_ok=True)
     for name, read in (("val", data.validation), ("test", data.test)):
         assert read is not None
-        split, cosines = read.split, dual_scores(data.dual, read).cosines
+        split, dual = read.split, dual_scores(data.dual, read)
         scores = pair_scores(
             model.cross_encoder, split.regions, split.captions, language_ids=None,
             views=split.regions.views,
         )  # fmt: skip
-        kept: dict[str, Any] = {"languages": np.array([*cosines])}
+        kept: dict[str, Any] = {"languages": np.array([*dual.cosines])}
         for language, rows in rows_by_language(split.captions):
-            lists = read_candidates(cosines[language], scores, rows, candidates)
+            lists = read_candidates(
+                dual.cosines[language], scores, rows, candidates, tta=dual.tta_of(language)
+            )
             kept |= {
-                f"{language}.texts": lists.texts.astype(np.int16),
-                f"{language}.images": lists.images.astype(np.int16),
+                f"{language}.texts": lists.texts.astype(np.int32),
+                f"{language}.images": lists.images.astype(np.int32),
                 f"{language}.scores": lists.scores.astype(np.float16),
                 f"{language}.dual": lists.dual.astype(np.float32),
             }

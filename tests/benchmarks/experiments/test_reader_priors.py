@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from benchmarks.experiments.reader_priors import (
     Language,
     _only,
     average,
     choose,
+    compare,
     correct,
     learn,
 )
@@ -43,6 +45,9 @@ def test_what_vectors_say_of_candidates_is_predicted_on_others_and_taken_off() -
     after = average([correct(test, captions, pictures, 1.0)], 4.0)["mR"]
     assert before < 0.8 * average([plain], 4.0)["mR"]
     assert after > 0.95 * average([plain], 4.0)["mR"]
+    compared = compare([correct(test, captions, pictures, 1.0)], [test], 4.0)
+    assert compared.mean == pytest.approx(after - before)
+    assert compared.verdict == "yes"
     known = test.take_off(*(means for means, _ in test.means()))
     assert average([known], 4.0)["mR"] > 0.95 * average([plain], 4.0)["mR"]
 
@@ -52,18 +57,29 @@ def test_halves_have_their_own_pictures_and_captions_only() -> None:
     half = np.arange(0, NUM, 2)
     part = _only(whole, half)
     texts, _ = part.split_scores()
-    real = texts > -1e8
+    real = part.candidates.texts >= 0
     assert real.sum() == LENGTH // 2 * NUM // 2  # every second of a list is even
     before, _ = whole.split_scores()
     for row, numbers in enumerate(part.candidates.texts):
-        assert len(set(numbers)) == LENGTH
         kept = dict(zip(whole.candidates.texts[half[row]], before[half[row]], strict=True))
         for number, score, is_real in zip(numbers, texts[row], real[row], strict=True):
             assert not is_real or score == kept[half[number]]
     assert average([part], 4.0)["mR"] > average([whole], 4.0)["mR"]  # of fewer candidates
+    (of_captions, lists), _ = part.means()
+    assert lists.sum() == (LENGTH // 2 - 1) * NUM // 2  # but for those that belong together
+    first = next(n for n in range(NUM // 2) if lists[n])
+    own = [
+        texts[row, place]
+        for row, place in zip(*np.nonzero(part.candidates.texts == first), strict=True)
+        if row != first
+    ]
+    assert of_captions[first] == np.mean(own)
 
 
 def test_a_share_is_taken_off_where_it_helps() -> None:
     _, share, tried = choose([make(2.0)], 4.0)
     assert share == 1.0
-    assert max(tried.values()) > tried["none"] + 5
+    nothing = [score for name, score in tried.items() if name.endswith("share 0")]
+    assert max(tried.values()) > max(nothing) + 5
+    _, share, _ = choose([make(0.0)], 4.0)
+    assert share < 1.0
