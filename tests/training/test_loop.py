@@ -329,6 +329,9 @@ def test_the_best_state_reaches_the_disk_with_the_next_checkpoint_or_when_traini
     assert best_steps(10**9, **changes) == [("best", 4), ("latest", 4), ("best", 6), ("latest", 6)]
     at_once = best_steps(0, **changes)
     assert at_once == [("best", 2), ("best", 4), ("latest", 4), ("best", 6), ("latest", 6)]
+    # Without checkpoints to resume from, best ones are all that a killed run leaves.
+    unsaved = best_steps(10**9 + 1, **{**changes, "save_every": 0})
+    assert unsaved == [("best", 2), ("best", 4), ("best", 6), ("latest", 6)]
     # Interrupted at the third validation, before any checkpoint: nothing of the best is lost.
     run(tmp_path / "interrupted", stop_at=3, validate_every=2, save_every=50)
     written = read_state(tmp_path / "interrupted" / "best")

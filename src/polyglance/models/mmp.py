@@ -239,9 +239,11 @@ def mmp_losses(
     if objective.cross and len(captions) != 2:
         raise ValueError(f"equation 6 compares two captions per clip, not {len(captions)}")
     ids, packings = [text.ids for text in captions], [text.packing for text in captions]
-    seen = [features]
+    versions = [features]
     if objective.intra:  # noised copies go through the same passes, which halves their number
-        seen.append(noise_features(features, visuals, draws.named("visual"), rate=objective.noise))
+        versions.append(
+            noise_features(features, visuals, draws.named("visual"), rate=objective.noise)
+        )
         ids += [
             noise_tokens(
                 text.ids,
@@ -253,7 +255,7 @@ def mmp_losses(
             for number, text in enumerate(captions)
         ]
         packings *= 2
-    visual_rows, clips = _encode_visuals(model, seen, visuals)
+    visual_rows, clips = _encode_visuals(model, versions, visuals)
     text_rows, sentences = _encode_texts(model, ids, packings)
     clips, sentences = [gather(rows) for rows in clips], [gather(rows) for rows in sentences]
     originals, noised = sentences[: len(captions)], sentences[len(captions) :]

@@ -28,13 +28,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from polyglance.errors import DataError, PolyglanceError, error_reason
-from polyglance.nn.pretrained import distinct_tensors
 from polyglance.training.distributed import (
-    full_tensor,
-    is_sharded,
     on_first_rank,
-    rank,
     shard_like,
+)
+from polyglance.training.state_tensors import (
+    fill_model,
+    fill_optimiser,
+    gather_tensors,
+    model_tensors,
+    optimiser_tensors,
 )
 from polyglance.utils.bounded import parse_json
 from polyglance.utils.folder_format import check_format
@@ -79,18 +82,13 @@ class Snapshot:
             copy: Whether training goes on before the snapshot is written.
         """
         files = {
-            _MODEL: _gather(_distinct_tensors(model) | dict(average or {}), copy),
-            _OPTIMISER: _gather(_optimiser_tensors(optimiser, model), copy),
+            _MODEL: gather_tensors(model_tensors(model) | dict(average or {}), copy=copy),
+            _OPTIMISER: gather_tensors(optimiser_tensors(optimiser, model), copy=copy),
         }
         if average is not None:
             weights = dict(model.named_parameters())
-            files[_TRAINING] = _gather({name: weights[name] for name in average}, copy)
+            files[_TRAINING] = gather_tensors({name: weights[name] for name in average}, copy=copy)
         return cls(files, json.dumps({"format": _FORMAT, **state}, indent=2, allow_nan=False))
-
-    @property
-    def num_bytes(self) -> int:
-        """The memory that it takes."""
-        return sum(value.nbytes for tensors in self.files.values() for value in tensors.values())
 
     def write(self, folder: Path, keep: int = 1) -> None:
         """Write the checkpoint, on the first process only; see `save_checkpoint`."""
@@ -158,9 +156,9 @@ def load_checkpoint(
                 value.copy_(shard_like(tensors[name], value))
         if optimiser is not None and (present / _TRAINING).exists():
             tensors |= load_file(present / _TRAINING)
-        _fill_model(model, tensors if fit is None else fit(tensors))
+        fill_model(model, tensors if fit is None else fit(tensors))
         if optimiser is not None:
-            _fill_optimiser(optimiser, model, load_file(present / _OPTIMISER))
+            fill_optimiser(optimiser, model, load_file(present / _OPTIMISER))
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         detail = " ".join(str(error).split())
         raise DataError(
@@ -350,67 +348,3 @@ def _flush(paths: Iterable[Path]) -> None:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _distinct_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return the state dict with tied tensors once; shards are tied if they are one object."""
-    if not any(is_sharded(parameter) for parameter in model.parameters()):
-        return distinct_tensors(model)
-    names: dict[int, str] = {}
-    state = model.state_dict(keep_vars=True)
-    for name, value in state.items():
-        names.setdefault(id(value), name)
-    return {name: state[name] for name in names.values()}
-
-
-def _gather(tensors: Mapping[str, Tensor], copy: bool) -> dict[str, Tensor]:
-    """Return whole tensors on the CPU of the first process, nothing on the others."""
-    gathered = {}
-    for name, value in tensors.items():
-        if rank() == 0 or is_sharded(value):
-            whole = full_tensor(value)
-            if rank() == 0:
-                gathered[name] = whole.contiguous().to("cpu", copy=copy)
-    return gathered
-
-
-def _optimiser_tensors(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """Return the optimiser's state by parameter name.
-
-    PyTorch numbers parameters instead, which would shift with every frozen one.
-    """
-    return {
-        f"{name}/{key}": torch.as_tensor(value)
-        for name, parameter in model.named_parameters()
-        for key, value in optimiser.state.get(parameter, {}).items()
-    }
-
-
-def _fill_model(model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    own = model.state_dict(keep_vars=True)
-    prepared = {
-        name: shard_like(value, own[name]) if name in own else value
-        for name, value in tensors.items()
-    }
-    # Tied parameters are stored once; all other names must match.
-    missing, unexpected = model.load_state_dict(prepared, strict=False)
-    lacking = [name for name in missing if name in _distinct_tensors(model)]
-    if lacking or unexpected:
-        raise ValueError(f"{(lacking + unexpected)[0]} does not match the model")
-
-
-def _fill_optimiser(
-    optimiser: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]
-) -> None:
-    named = dict(model.named_parameters())
-    names = {parameter: name for name, parameter in named.items()}
-    trainable = [p for group in optimiser.param_groups for p in group["params"]]
-    numbers = {names[parameter]: number for number, parameter in enumerate(trainable)}
-    state: dict[int, dict[str, Tensor]] = {}
-    for full_name, value in tensors.items():
-        name, key = full_name.split("/")
-        # Moments have the parameter's shape; the number of steps is one number.
-        moment = shard_like(value, named[name]) if key != "step" else value
-        state.setdefault(numbers[name], {})[key] = moment
-    groups = optimiser.state_dict()["param_groups"]
-    optimiser.load_state_dict({"state": state, "param_groups": groups})

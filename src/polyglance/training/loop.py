@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ from polyglance.training.parallel import Runner, run_parallel
 from polyglance.training.prefetch import DEPTH, Prefetcher, PreparedBatch
 from polyglance.training.run_log import RunLog
 from polyglance.training.schedules import lr_factor
+from polyglance.training.state_tensors import count_bytes
 from polyglance.training.throughput import Throughput, describe_speed, pairs_of
 from polyglance.training.weight_average import WeightAverage
 from polyglance.utils.progress import progress
@@ -58,7 +60,7 @@ from polyglance.utils.progress import progress
 __all__ = ["LoopConfig", "TrainingResult", "Validate", "train_loop"]
 
 _BEST_IN_MEMORY = 4_000_000_000
-"""Bytes of a best state that is kept in memory until the next checkpoint."""
+"""Bytes that best states may take in memory until the next checkpoint."""
 Validate = Callable[[], dict[str, float]]
 """Returns named validation metrics; higher is better."""
 
@@ -163,8 +165,9 @@ class _Training:
         if (checkpoint := find_checkpoint(folder / "latest")) is not None:
             self.state |= read_state(checkpoint, _STATE_SCHEMA)
             require_same_config(self.state["config"], config, folder)
-            values = None if self.average is None else self.average.values
-            load_checkpoint(checkpoint, model, self.optimiser, average=values, verify=False)
+            load_checkpoint(
+                checkpoint, model, self.optimiser, average=self.ema_values, verify=False
+            )
         self.state["config"] = as_json(config)
         self.seconds_before, self.start = self.state["seconds"], time.monotonic()
         dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
@@ -294,24 +297,27 @@ class _Training:
             state["stopped"] = patience is not None and state["validations_since_best"] >= patience
 
     def keep_best(self) -> None:
-        """Keep the state as the best, in memory if it is not too large for that.
+        """Keep the state as the best: in memory until the next checkpoint, or on the disk.
 
-        Models improve at most validations, and a run that is killed begins again at its last
+        Models improve at most validations, and a run that is killed goes on from its last
         checkpoint, so that only the best state before that one needs to be on the disk.
         """
         self.state["seconds"] = self.seconds
+        # While the next one is taken, the last one is still there.
+        fits = 2 * count_bytes(self.model, self.optimiser) <= _BEST_IN_MEMORY
+        waits = on_first_rank(lambda: fits and self.config.save_every > 0)
         self.best = Snapshot.take(
-            self.model, self.optimiser, self.state, average=self.average_values, copy=True
+            self.model, self.optimiser, self.state, average=self.ema_values, copy=waits
         )
-        best = self.best
-        if on_first_rank(lambda: best.num_bytes > _BEST_IN_MEMORY):
+        if not waits:
             self.write_best()
 
     def write_best(self) -> None:
         """Write the best state, if it is not on the disk."""
-        best, self.best = self.best, None
+        best = self.best
         if best is not None:
             on_first_rank(lambda: best.write(self.folder / "best"))
+            self.best = None
 
     @contextlib.contextmanager
     def saving_best(self) -> Iterator[None]:
@@ -320,8 +326,10 @@ class _Training:
             yield
         except BaseException:
             if self.best is not None and rank() == 0:  # the other processes may be gone
-                with contextlib.suppress(PolyglanceError):
+                try:
                     self.best.write(self.folder / "best")
+                except PolyglanceError as error:
+                    print(f"the best state is lost: {error}", file=sys.stderr)
             raise
 
     def checkpoint(self) -> None:
@@ -334,12 +342,12 @@ class _Training:
             self.model,
             self.optimiser,
             self.state,
-            average=self.average_values,
+            average=self.ema_values,
             keep=self.config.keep_checkpoints,
         )
 
     @property
-    def average_values(self) -> Mapping[str, Tensor] | None:
+    def ema_values(self) -> Mapping[str, Tensor] | None:
         """Averaged weights by name, if the run has any."""
         return None if self.average is None else self.average.values
 
