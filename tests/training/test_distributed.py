@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from polyglance.batches.batch import Batch
 from polyglance.errors import PolyglanceError
 from polyglance.objectives.nce import nce
+from polyglance.training.checkpoints import read_state
 from polyglance.training.distributed import (
     average_values,
     broadcast_buffers,
@@ -26,6 +31,8 @@ from polyglance.training.distributed import (
     rank,
     world_size,
 )
+from polyglance.training.loop import LoopConfig, train_loop
+from polyglance.training.mixture import Mixture, rank_share
 
 ITEMS = 8
 
@@ -53,6 +60,40 @@ def own_batch() -> tuple[Tensor, Tensor]:
     first, second = torch.randn(2, ITEMS, 5, generator=generator).double()
     mine = torch.arange(ITEMS).chunk(world_size())[rank()]
     return first[mine], second[mine]
+
+
+@dataclass(frozen=True, eq=False)
+class Points(Batch):
+    x: Tensor
+
+
+class Line(nn.Module):
+    """A task and its model: one weight that training moves to 3."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1, 1))
+
+    def sample(self, generator: np.random.Generator) -> Points:
+        share = rank_share(ITEMS)
+        return Points(torch.tensor(generator.normal(size=(ITEMS, 1)), dtype=torch.float32)[share])
+
+    def losses(self, batch: Points) -> dict[str, Tensor]:
+        return {"square": (batch.x @ self.weight - 3 * batch.x).square().mean()}
+
+
+def train_line(folder: Path) -> dict[str, Any]:
+    """Train with three validations, of which the second finds the best state."""
+    model, scores = Line(), iter((1.0, 2.0, 0.5))
+    config = LoopConfig(steps=6, learning_rate=0.1, validate_every=2, save_every=5)
+    result = train_loop(
+        model, Mixture({"line": model}), config, folder, validate=lambda: {"score": next(scores)}
+    )
+    written = load_file(folder / "best" / "model.safetensors")["weight"]
+    return {
+        "best_step": result.best_step, "weight": model.weight.detach(), "written": written,
+        "on_disk": read_state(folder / "best")["step"],
+    }  # fmt: skip
 
 
 def fail() -> None:
@@ -92,6 +133,7 @@ def one_of_two(number: int, port: int, folder: str) -> None:
         everything["shared"] = on_first_rank(lambda: {"rank": rank()})
         with pytest.raises(PolyglanceError, match=r"^the disk is full$"):
             on_first_rank(fail)
+        everything["line"] = train_line(Path(folder) / "run")
         torch.save(everything, Path(folder) / f"{number}.pt")
 
 
@@ -134,6 +176,13 @@ def test_results_and_buffers_of_the_first_process_are_shared(two: list[dict[str,
     for other in two:
         assert other["shared"] == {"rank": 0}
         assert other["mean"].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_both_end_with_the_best_state_that_the_first_wrote(two: list[dict[str, Any]]) -> None:
+    for own in two:
+        assert own["line"]["best_step"] == own["line"]["on_disk"] == 4
+        assert torch.equal(own["line"]["weight"], own["line"]["written"])
+    assert torch.equal(two[0]["line"]["weight"], two[1]["line"]["weight"])
 
 
 def test_single_process_needs_no_communication() -> None:
