@@ -59,7 +59,10 @@ class RetrievalConfig:
     batch: int = 64
     """Matching pairs a step."""
     negatives: int = 3
-    """Other images, and as many other captions, for each matching pair."""
+    """Other images, and as many other captions, for each matching pair, if there are no groups."""
+    group_size: int = 0
+    """Matching pairs of a group, of which every caption is read beside every image, so that each
+    has so many negatives less one of either kind; 0 for lists of ``negatives``."""
     hard_negative_pool: int = 32
     """Negatives of an image are drawn from so many that the dual encoder ranks highest for its
     captions; 0 for any."""
@@ -79,6 +82,15 @@ class RetrievalConfig:
         others = ("hard_negative_pool", "hard_negative_warmup", "weight")
         validate_fields(self, lambda value: value >= 0, "0 or more", *others)
         validate_fields(self, lambda value: value >= 2, "2 or more", "hard_negative_gallery")
+        size = self.group_size
+        validate_fields(
+            self, lambda value: value == 0 or value >= 2, "0, or 2 or more", "group_size"
+        )
+        if size and self.batch % size:
+            raise PolyglanceError(
+                f"batch is {self.batch}, and groups have {size} pairs: make it a multiple of"
+                " group_size"
+            )
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,9 @@ from polyglance.recipes.compact_reader.evaluation import ReaderEvaluation
 from polyglance.recipes.compact_reader.tasks import (
     DistilledAnswers,
     DistilledScores,
-    ListwiseRetrievalTask,
+    MatchingTask,
     TransferredQuestions,
+    matching_task,
     mine_hard_negatives,
 )
 from polyglance.recipes.cross_encoder.captions import LanguageBalancedSampler
@@ -224,7 +225,7 @@ def build_tasks(
     data: ReaderData,
     targets: AnswerTargets,
     hard_negatives: Indices | None,
-) -> tuple[TransferredQuestions, ListwiseRetrievalTask]:
+) -> tuple[TransferredQuestions, MatchingTask]:
     """Return what a model learns: answers, and matching.
 
     Args:
@@ -243,17 +244,12 @@ def build_tasks(
         language_alpha=recipe.answering.language_alpha,
     )
     answers.others = hard_negatives
-    config = recipe.retrieval
-    sampler = LanguageBalancedSampler(data.captions, language_alpha=config.language_alpha)
-    retrieval = ListwiseRetrievalTask(
-        model.cross_encoder,
-        ImageTextCorpus(data.regions, sampler),
-        batch=config.batch,
-        negatives=config.negatives,
-        hard_negatives=hard_negatives,
-        warmup_steps=config.hard_negative_warmup,
+    alpha = recipe.retrieval.language_alpha
+    sampler = LanguageBalancedSampler(data.captions, language_alpha=alpha)
+    corpus = ImageTextCorpus(data.regions, sampler)
+    return answers, matching_task(
+        recipe.retrieval, model.cross_encoder, corpus, hard_negatives=hard_negatives
     )
-    return answers, retrieval
 
 
 def parameter_groups(model: VQAModel, head_lr_multiplier: float) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from polyglance.models.vqa import VQAModel
 from polyglance.nn.encoder import Encoder
 from polyglance.nn.upper_encoder import UpperEncoder
 from polyglance.recipes.compact_reader.config import ReaderRecipe
-from polyglance.recipes.compact_reader.tasks import ListwiseRetrievalTask
+from polyglance.recipes.compact_reader.tasks import matching_task
 from polyglance.recipes.cross_encoder.captions import LanguageBalancedSampler
 from polyglance.recipes.plan.synthetic import (
     CorpusShape,
@@ -52,12 +52,8 @@ def build_reader_run(recipe: ReaderRecipe, mean_tokens: int, device: str) -> Syn
     regions = random_regions(images, corpus, device, labels=1)
     targets = AnswerTargets.from_scores([{n % answers: 1.0} for n in range(len(captions))], answers)
     questions = VQATask(model, regions, captions, targets, batch=recipe.answering.batch)
-    retrieval = ListwiseRetrievalTask(
-        model.cross_encoder,
-        ImageTextCorpus(regions, LanguageBalancedSampler(captions)),
-        batch=recipe.retrieval.batch,
-        negatives=recipe.retrieval.negatives,
-    )
+    pairs = ImageTextCorpus(regions, LanguageBalancedSampler(captions))
+    retrieval = matching_task(recipe.retrieval, model.cross_encoder, pairs)
     tasks = MultiTask([("vqa", questions, 1.0), ("itm", retrieval, 1.0)])
     loop = replace(recipe.loop, steps=recipe.seeds * recipe.loop.steps)
     return SyntheticRun(model, [Stage("training", Mixture({"reader": tasks}), loop)])

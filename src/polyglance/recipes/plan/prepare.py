@@ -252,7 +252,8 @@ def _prepare_reader(
     batch = limited_batch(settings.answering.batch, options.gpus, limit)
     answering = replace(settings.answering, batch=batch)
     batch = limited_batch(settings.retrieval.batch, options.gpus, limit)
-    retrieval = replace(settings.retrieval, batch=batch)
+    whole = settings.retrieval.group_size or 1
+    retrieval = replace(settings.retrieval, batch=max(batch // whole, 1) * whole)
     probed = replace(settings, answering=answering, retrieval=retrieval)
     run = compact_reader.build_reader_run(probed, tokens, device)
     (stage,) = run.stages
