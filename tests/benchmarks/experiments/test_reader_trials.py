@@ -1,0 +1,78 @@
+"""Variants of a reader's training, trained and compared on four photographs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from benchmarks.experiments import reader_trials
+from benchmarks.experiments.reader_trials import open_variants, try_variants
+from polyglance.demo.photographs import FOLDER
+from polyglance.errors import PolyglanceError
+
+TEXTS = ("a cup of coffee", "ein Hund am Strand", "a boat on the water", "一座桥")
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    """Four photographs of the demo, in training and in validation, and a recipe of a few pairs."""
+    for name in ("train", "val"):
+        lines = []
+        for path, text in zip(sorted(FOLDER.glob("*.webp"))[:4], TEXTS, strict=True):
+            image = f"{name}-{path.name}"
+            (tmp_path / image).write_bytes(path.read_bytes())
+            lines += [
+                {"image": image, "captions": {"en": [text]}},
+                {"image": image, "question": "what is it?", "answer": "cat", "language": "en"},
+            ]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    settings = {
+        "system": "compact_reader", "layers": 1, "image_layers": True,
+        "captions": [{"manifest": "train.jsonl"}], "questions": [{"manifest": "train.jsonl"}],
+        "validation": {"manifest": "val.jsonl"},
+        "retrieval": {"batch": 4, "negatives": 1, "hard_negative_pool": 2, "candidates": 3},
+        "answering": {"batch": 2, "min_score": 1, "held_out": 0},
+    }  # fmt: skip
+    path = tmp_path / "reader.yaml"
+    path.write_text(yaml.safe_dump(settings))
+    return path
+
+
+def test_variants_are_trained_alike_and_compared_with_the_first(recipe: Path) -> None:
+    changes = {"lists": [], "again": [], "groups": ["retrieval.group_size=2"]}
+    found = try_variants(open_variants(changes, 1, recipe), recipe.parent, 2, "cpu")
+    assert {name: len(own) for name, own in found["mR"].items()} == dict.fromkeys(changes, 2)
+    # The same settings and seeds give the same reader; others do not.
+    np.testing.assert_allclose(found["mR"]["again"], found["mR"]["lists"], atol=1e-6)
+    assert found["above_the_first"]["again"]["mean"] == pytest.approx(0, abs=1e-6)
+    assert set(found["above_the_first"]) == {"again", "groups"}
+    for name, compared in found["above_the_first"].items():
+        difference = np.mean(found["mR"][name]) - np.mean(found["mR"]["lists"])
+        assert compared["mean"] == pytest.approx(difference, abs=1e-6)
+        assert (compared["seeds"], compared["queries"]) == (2, 4)
+
+
+def test_variants_of_other_data_are_refused(recipe: Path) -> None:
+    changes = {"one": [], "other": ["max_text_tokens=10"]}
+    with pytest.raises(PolyglanceError, match="variants may change retrieval"):
+        open_variants(changes, 1, recipe)
+    opened = open_variants({"one": ["max_text_tokens=10"]}, 7, recipe)["one"]
+    assert (opened.max_text_tokens, opened.loop.steps, opened.test) == (10, 7, None)
+
+
+def test_mr_is_that_of_the_readers_own_evaluation(recipe: Path) -> None:
+    settings = open_variants({"one": []}, 1, recipe)["one"]
+    data = reader_trials.load_data(settings, recipe.parent, "cpu")
+    model = reader_trials.build_model(settings, data, "cpu")
+    assert data.validation is not None
+    dual = reader_trials.dual_scores(data.dual, data.validation)
+    evaluation = reader_trials.ReaderEvaluation(data, 3)
+    tuned = evaluation.tune(model)["by_dual_weight"]
+    for weight in (0.0, 4.0):
+        scores = reader_trials.reranked_scores(model, data, dual, 3, weight)
+        assert scores.shape == (4,)
+        assert scores.mean() == pytest.approx(tuned[str(weight)], abs=0.01)
