@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from helpers.checkpoints import Pair, optimiser_of, same, save, step
 from polyglance.errors import DataError, PolyglanceError
 from polyglance.training.checkpoints import (
+    Snapshot,
     find_checkpoint,
     has_checkpoint,
     load_checkpoint,
     save_checkpoint,
 )
+from polyglance.training.state_tensors import count_bytes
 
 
 def test_training_resumes_exactly_from_a_checkpoint(tmp_path: Path) -> None:
@@ -303,3 +305,15 @@ def test_weights_load_without_the_optimiser_that_reproduce_deletes(tmp_path: Pat
     assert same(fresh, saved)
     with pytest.raises(DataError, match=r"optimiser\.safetensors is not in SHA256SUMS"):
         load_checkpoint(folder, fresh, optimiser_of(fresh))
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_the_memory_of_a_snapshot_is_known_before_it_is_taken(averaged: bool) -> None:
+    model = Pair(0)
+    optimiser = optimiser_of(model)
+    step(model, optimiser)
+    weights = {name: value.detach().clone() for name, value in model.named_parameters()}
+    average = weights if averaged else None
+    taken = Snapshot.take(model, optimiser, {}, average=average, copy=True)
+    sizes = [t.numel() * t.element_size() for own in taken.files.values() for t in own.values()]
+    assert count_bytes(model, optimiser, average) == sum(sizes)

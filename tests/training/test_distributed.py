@@ -84,15 +84,18 @@ class Line(nn.Module):
 
 def train_line(folder: Path) -> dict[str, Any]:
     """Train with three validations, of which the second finds the best state."""
-    model, scores = Line(), iter((1.0, 2.0, 0.5))
-    config = LoopConfig(steps=6, learning_rate=0.1, validate_every=2, save_every=5)
-    result = train_loop(
-        model, Mixture({"line": model}), config, folder, validate=lambda: {"score": next(scores)}
-    )
+    model, scores, written_by = Line(), iter((1.0, 2.0, 0.5)), list[bool]()
+    config = LoopConfig(steps=6, learning_rate=0.1, validate_every=2, save_every=9)
+
+    def validate() -> dict[str, float]:
+        written_by.append((folder / "best").exists())
+        return {"score": next(scores)}
+
+    result = train_loop(model, Mixture({"line": model}), config, folder, validate=validate)
     written = load_file(folder / "best" / "model.safetensors")["weight"]
     return {
         "best_step": result.best_step, "weight": model.weight.detach(), "written": written,
-        "on_disk": read_state(folder / "best")["step"],
+        "on_disk": read_state(folder / "best")["step"], "written_by": written_by,
     }  # fmt: skip
 
 
@@ -182,7 +185,15 @@ def test_both_end_with_the_best_state_that_the_first_wrote(two: list[dict[str, A
     for own in two:
         assert own["line"]["best_step"] == own["line"]["on_disk"] == 4
         assert torch.equal(own["line"]["weight"], own["line"]["written"])
+        # At once: a process that fails may end the one that writes.
+        assert own["line"]["written_by"] == [False, True, True]
     assert torch.equal(two[0]["line"]["weight"], two[1]["line"]["weight"])
+
+
+def test_one_process_keeps_the_best_state_in_memory(tmp_path: Path) -> None:
+    line = train_line(tmp_path)
+    assert line["written_by"] == [False, False, False]
+    assert torch.equal(line["weight"], line["written"])
 
 
 def test_single_process_needs_no_communication() -> None:

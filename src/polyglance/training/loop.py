@@ -37,6 +37,7 @@ from polyglance.training.distributed import (
     count_weights,
     on_first_rank,
     rank,
+    world_size,
 )
 from polyglance.training.loop_config import LoopConfig, as_json, require_same_config
 from polyglance.training.mixture import Mixture, seed_torch
@@ -60,7 +61,7 @@ from polyglance.utils.progress import progress
 __all__ = ["LoopConfig", "TrainingResult", "Validate", "train_loop"]
 
 _BEST_IN_MEMORY = 4_000_000_000
-"""Bytes that best states may take in memory until the next checkpoint."""
+"""Bytes that best states, two while one is taken, may have in memory until the next checkpoint."""
 Validate = Callable[[], dict[str, float]]
 """Returns named validation metrics; higher is better."""
 
@@ -303,12 +304,11 @@ class _Training:
         checkpoint, so that only the best state before that one needs to be on the disk.
         """
         self.state["seconds"] = self.seconds
-        # While the next one is taken, the last one is still there.
-        fits = 2 * count_bytes(self.model, self.optimiser) <= _BEST_IN_MEMORY
-        waits = on_first_rank(lambda: fits and self.config.save_every > 0)
-        self.best = Snapshot.take(
-            self.model, self.optimiser, self.state, average=self.ema_values, copy=waits
-        )
+        fits = 2 * count_bytes(self.model, self.optimiser, self.ema_values) <= _BEST_IN_MEMORY
+        # Processes that fail may end this one before it has written.
+        waits = fits and self.config.save_every > 0 and world_size() == 1
+        args = self.model, self.optimiser, self.state
+        self.best = Snapshot.take(*args, average=self.ema_values, copy=waits)
         if not waits:
             self.write_best()
 
@@ -325,7 +325,7 @@ class _Training:
         try:
             yield
         except BaseException:
-            if self.best is not None and rank() == 0:  # the other processes may be gone
+            if self.best is not None:
                 try:
                     self.best.write(self.folder / "best")
                 except PolyglanceError as error:

@@ -83,7 +83,10 @@ def fill_optimiser(
     optimiser.load_state_dict({"state": state, "param_groups": groups})
 
 
-def count_bytes(model: nn.Module, optimiser: torch.optim.Optimizer) -> int:
+def count_bytes(
+    model: nn.Module, optimiser: torch.optim.Optimizer, average: Mapping[str, Tensor] | None
+) -> int:
     """Return the memory of all tensors that a checkpoint holds, whole."""
     tensors = [*model_tensors(model).values(), *optimiser_tensors(optimiser, model).values()]
+    tensors += [] if average is None else average.values()
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
