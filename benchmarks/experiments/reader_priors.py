@@ -9,8 +9,7 @@ captions, score high beside everything. This part, a candidate's mean score on t
 it is on but does not belong to, is predicted from the dual encoder's vector by ridge regression,
 learned on DATA/flickr8k/val.jsonl. The penalty and the share that is taken off are chosen there,
 too, by learning on each half of the pictures and re-ranking the other. Then
-DATA/flickr8k/test.jsonl is re-ranked. ``known`` takes off the mean itself, computed from all
-queries of the test, which no search can know. Takes ten minutes on two cores. Writes
+DATA/flickr8k/test.jsonl is re-ranked. Takes ten minutes on two cores. Writes
 results/reader_priors.json.
 """
 
@@ -122,7 +121,6 @@ def main() -> None:
         "cosines": average(test, None),
         "as_shipped": average(test, weight),
         "predicted": average(corrected, weight),
-        "known": average([one.take_off(*(m for m, _ in one.means())) for one in test], weight),
     }
     figures = {
         "model": folder.description.fingerprint, "dual_weight": weight,

@@ -84,7 +84,7 @@ def priors(figures: Mapping[str, Any]) -> str:
     """Format mR and the recalls of both directions with candidates' own parts taken off."""
     names = {
         "cosines": "cosines alone", "as_shipped": "re-ranked, as shipped",
-        "predicted": "less what the vector predicts", "known": "less the mean over all queries",
+        "predicted": "less what the vector predicts",
     }  # fmt: skip
     above = figures["predicted_above_shipped"]
     columns = {"mR": "mR", "text_to_image": "text to picture", "image_to_text": "picture to text"}
@@ -97,9 +97,8 @@ def priors(figures: Mapping[str, Any]) -> str:
         f" {figures['share']:.0%} of what the vector predicts off changes mR by"
         f" {above['mean']:+.2f} [{above['low']:+.2f}, {above['high']:+.2f}]. The share and the"
         " penalty of the regression were chosen on the validation pictures, learned on each half"
-        " and measured on the other. The last row takes off the mean itself, which no search can"
-        f" know. Measured {figures['date']} at {figures['commit']} on {figures['hardware']}"
-        f" ([{PRIORS}.json](../benchmarks/results/{PRIORS}.json))."
+        f" and measured on the other. Measured {figures['date']} at {figures['commit']} on"
+        f" {figures['hardware']} ([{PRIORS}.json](../benchmarks/results/{PRIORS}.json))."
     )
 
 

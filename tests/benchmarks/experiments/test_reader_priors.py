@@ -48,8 +48,6 @@ def test_what_vectors_say_of_candidates_is_predicted_on_others_and_taken_off() -
     compared = compare([correct(test, captions, pictures, 1.0)], [test], 4.0)
     assert compared.mean == pytest.approx(after - before)
     assert compared.verdict == "yes"
-    known = test.take_off(*(means for means, _ in test.means()))
-    assert average([known], 4.0)["mR"] > 0.95 * average([plain], 4.0)["mR"]
 
 
 def test_halves_have_their_own_pictures_and_captions_only() -> None:
