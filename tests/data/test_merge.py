@@ -86,6 +86,21 @@ def test_the_command_keeps_chosen_languages(manifests: tuple[Path, Path], tmp_pa
     assert set().union(*(line["captions"] for line in lines)) == {"en", "fr"}
 
 
+def test_pictures_without_a_required_language_are_left_out(
+    manifests: tuple[Path, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "merged.jsonl"
+    arguments = ["data", "merge", *map(str, manifests), "--out", str(out), "--require"]
+    result = CliRunner().invoke(app, [*arguments, "en,de"])
+    assert result.exit_code == 0, result.output
+    assert "1 record, captions de 2 (1 by machine)  en 3" in result.output
+    [record] = read_manifest(out)
+    assert record.captions["en"] == ("a dog", "a cat", "a pet")  # of both manifests
+    assert merge_manifests(manifests, out, require=["en"]).records == 2
+    with pytest.raises(DataError, match="no picture has captions in de, fr"):
+        merge_manifests(manifests, out, require=["de", "fr"])
+
+
 def test_records_without_a_picture_are_refused(tmp_path: Path) -> None:
     write_manifest(tmp_path / "texts.jsonl", [Record(captions={"en": ("a dog",)})])
     with pytest.raises(DataError, match="no picture or clip to merge by"):

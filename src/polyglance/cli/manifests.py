@@ -21,14 +21,20 @@ def data_merge(
         list[Path] | None,
         typer.Option(help="Leave out the pictures of this manifest; repeatable."),
     ] = None,
+    require: Annotated[
+        str | None,
+        typer.Option(help="Leave out pictures without captions in each of these, such as en."),
+    ] = None,
 ) -> None:
     """Merge manifests into one record per picture; marks of machine captions are kept."""
     from polyglance.data.merge import merge_manifests
 
     chosen = None if languages is None else [parse_language(x) for x in languages.split(",")]
+    required = [] if require is None else [parse_language(x) for x in require.split(",")]
     result = merge_manifests(
-        manifests, out, languages=chosen, source=parse_language(source), without=without or ()
-    )
+        manifests, out, languages=chosen, source=parse_language(source), without=without or (),
+        require=required,
+    )  # fmt: skip
     by_machine = {code: f" ({count:,} by machine)" for code, count in result.machine.items()}
     counts = [f"{code} {n:,}{by_machine.get(code, '')}" for code, n in result.captions.items()]
     print(f"{out}: {pluralize(result.records, 'record')}, captions {'  '.join(counts)}")

@@ -69,6 +69,7 @@ def merge_manifests(
     languages: Iterable[str] | None = None,
     source: str = "en",
     without: Iterable[str | Path] = (),
+    require: Iterable[str] = (),
 ) -> MergeResult:
     """Write a manifest with the captions of several, and marks of what a machine translated.
 
@@ -81,6 +82,7 @@ def merge_manifests(
         languages: Keep captions in these alone; None for all.
         source: The language that machine translations were made from.
         without: Manifests whose pictures are left out, such as held-out ones.
+        require: Leave out pictures without a caption in each of these.
     """
     left_out = picture_names(without)
     kept = None if languages is None else {*languages, source}
@@ -98,7 +100,12 @@ def merge_manifests(
             captions = {c: t for c, t in record.captions.items() if kept is None or c in kept}
             record = replace(record, captions=captions)
             merged.setdefault(record.key, _Merged(record)).add(record, machine, source)
-    results = [entry.finish(source) for entry in merged.values()]
+    required = set(require)
+    results = [
+        entry.finish(source) for entry in merged.values() if required <= entry.captions.keys()
+    ]
+    if required and not results:
+        raise DataError(f"{out}: no picture has captions in {', '.join(sorted(required))}")
     write_manifest(target, (record for record, _ in results))
     write_machine_captions(target, results, translators)
     captions_of, machine_of = dict[str, int](), dict[str, int]()
