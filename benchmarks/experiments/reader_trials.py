@@ -4,9 +4,10 @@
         --variant groups retrieval.group_size=8 --steps 600 --seeds 3 --device cuda
 
 A variant is a name and changes of the recipe polyglance-reader, as `polyglance train --set` takes
-them; none that changes the data, which are read once. Each is trained with each seed, and re-ranks
-the recipe's validation images with the weight of the cosine that the shipped reader has. The
-variants are compared with the first, over seeds and images. Writes results/reader_trials.json.
+them; none that changes the data or hard negatives, which are made once. Each is trained with each
+seed, and re-ranks the recipe's validation images with the weight of the cosine that the shipped
+reader has. The variants are compared with the first, over seeds and images. Writes
+results/reader_trials.json.
 """
 
 from __future__ import annotations
@@ -73,17 +74,35 @@ def open_variants(
         settings: ReaderRecipe = open_recipe(recipe, own).settings
         loop = replace(settings.loop, steps=steps, validate_every=0, save_every=0)
         variants[name] = replace(settings, loop=loop, test=None, question_tests=())
-    first, *others = variants.values()
-    for other in others:
-        if replace(other, **{name: getattr(first, name) for name in _TRAINING}) != first:
+    shared = {name: _shared_settings(one) for name, one in variants.items()}
+    for name, own in shared.items():
+        if own != next(iter(shared.values())):
             raise PolyglanceError(
-                "variants may change retrieval, answering, loop, dropout, head_lr_multiplier and"
-                " itm_only_steps: change other settings of all by --set"
+                f"{name} has other data, hard negatives or answers than the first variant: change"
+                " these for all by --set"
             )
     return variants
 
 
-_TRAINING = ("retrieval", "answering", "loop", "dropout", "head_lr_multiplier", "itm_only_steps")
+def _shared_settings(recipe: ReaderRecipe) -> ReaderRecipe:
+    """Return the settings without those that a variant may have of its own."""
+    plain = ReaderRecipe(captions=recipe.captions, questions=recipe.questions)
+    retrieval, answering = recipe.retrieval, recipe.answering
+    return replace(
+        recipe,
+        **{name: getattr(plain, name) for name in _TRAINING},
+        retrieval=replace(
+            plain.retrieval, hard_negative_pool=retrieval.hard_negative_pool,
+            hard_negative_gallery=retrieval.hard_negative_gallery, candidates=retrieval.candidates,
+        ),
+        answering=replace(
+            plain.answering, max_answers=answering.max_answers, min_score=answering.min_score,
+            held_out=answering.held_out, lexicon_words=answering.lexicon_words,
+        ),
+    )  # fmt: skip
+
+
+_TRAINING = ("loop", "dropout", "head_lr_multiplier", "itm_only_steps")
 
 
 def try_variants(

@@ -57,9 +57,14 @@ def test_variants_are_trained_alike_and_compared_with_the_first(recipe: Path) ->
 
 
 def test_variants_of_other_data_are_refused(recipe: Path) -> None:
-    changes = {"one": [], "other": ["max_text_tokens=10"]}
-    with pytest.raises(PolyglanceError, match="variants may change retrieval"):
-        open_variants(changes, 1, recipe)
+    for change in (
+        "max_text_tokens=10", "retrieval.hard_negative_pool=1", "retrieval.candidates=9",
+        "retrieval.hard_negative_gallery=5", "answering.held_out=0.5", "answering.min_score=2",
+    ):  # fmt: skip
+        with pytest.raises(PolyglanceError, match="other has other data"):
+            open_variants({"one": [], "other": [change]}, 1, recipe)
+    for change in ("retrieval.negatives=2", "loop.learning_rate=1e-5", "answering.weight=1"):
+        assert len(open_variants({"one": [], "other": [change]}, 1, recipe)) == 2
     opened = open_variants({"one": ["max_text_tokens=10"]}, 7, recipe)["one"]
     assert (opened.max_text_tokens, opened.loop.steps, opened.test) == (10, 7, None)
 

@@ -10,22 +10,20 @@ import numpy as np
 import pytest
 import torch
 
+import polyglance.recipes.compact_reader.groups as groups_module
 import polyglance.training.mixture as mixture_module
 from helpers.toy_regions import records_in
 from helpers.toy_uc2 import LANGUAGES, ToyUC2, make_toy_uc2
 from polyglance.batches.inputs import pack_captions
 from polyglance.errors import PolyglanceError
 from polyglance.recipes.compact_reader.config import RetrievalConfig
-from polyglance.recipes.compact_reader.tasks import (
-    GroupBatch,
-    GroupRetrievalTask,
-    ListwiseRetrievalTask,
-    group_loss,
-    matching_task,
-)
+from polyglance.recipes.compact_reader.groups import GroupBatch, GroupRetrievalTask, group_loss
+from polyglance.recipes.compact_reader.tasks import ListwiseRetrievalTask, matching_task
 from polyglance.recipes.cross_encoder.captions import LanguageBalancedSampler
+from polyglance.recipes.plan.probe import _encoded_pairs
 from polyglance.recipes.uc2.tasks import ImageTextCorpus
 from polyglance.training.mixture import step_generator
+from polyglance.training.throughput import pairs_of
 
 COUNT = 400
 """Images of the toy corpus."""
@@ -151,6 +149,15 @@ def test_processes_together_sample_what_one_does(
     assert sum(part.counts()["retrieval"] for part in parts) == whole.counts()["retrieval"] == 20
 
 
+def test_too_few_groups_for_the_processes_are_refused(
+    toy: ToyUC2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups_module, "world_size", lambda: 3)
+    assert groups_of(toy, 12).groups == 3
+    with pytest.raises(PolyglanceError, match="over 3 processes: set batch to 12 or more"):
+        groups_of(toy, 8)
+
+
 def test_a_reader_learns_scenes_in_groups(toy: ToyUC2) -> None:
     task = groups_of(toy, 64, group_size=8, corpus=toy.single_region_corpus(*LANGUAGES))
     optimiser = torch.optim.AdamW(task.model.parameters(), lr=3e-3)
@@ -172,7 +179,11 @@ def test_the_settings_choose_the_task(toy: ToyUC2) -> None:
     groups = matching_task(RetrievalConfig(batch=8, group_size=4), model, corpus)
     assert isinstance(lists, ListwiseRetrievalTask)
     assert isinstance(groups, GroupRetrievalTask)
-    assert len(groups.sample(step_generator(0, 0)).ignored) == 2
+    sampled = groups.sample(step_generator(0, 0))
+    assert len(sampled.ignored) == 2
+    # What speed and plans count: matching pairs, and pairs that are read.
+    assert (pairs_of(lists), pairs_of(groups)) == (8, 8)
+    assert _encoded_pairs(sampled) == 2 * 4 * 4
     with pytest.raises(PolyglanceError, match="batch is 10, and groups have 4 pairs"):
         RetrievalConfig(batch=10, group_size=4)
     with pytest.raises(PolyglanceError, match="group_size"):

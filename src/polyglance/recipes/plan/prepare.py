@@ -249,11 +249,12 @@ def _prepare_reader(
     settings: ReaderRecipe, options: PlanOptions, limit: int | None, device: str
 ) -> Prepared:
     tokens = min(options.mean_tokens or _SUBWORDS, settings.max_text_tokens)
-    batch = limited_batch(settings.answering.batch, options.gpus, limit)
-    answering = replace(settings.answering, batch=batch)
-    batch = limited_batch(settings.retrieval.batch, options.gpus, limit)
     whole = settings.retrieval.group_size or 1
-    retrieval = replace(settings.retrieval, batch=max(batch // whole, 1) * whole)
+    pairs = limited_batch(settings.retrieval.batch, options.gpus, limit)
+    retrieval = replace(settings.retrieval, batch=-(-pairs // whole) * whole)
+    # In proportion, since one factor scales both.
+    questions = round(retrieval.batch * settings.answering.batch / settings.retrieval.batch)
+    answering = replace(settings.answering, batch=max(questions, 1))
     probed = replace(settings, answering=answering, retrieval=retrieval)
     run = compact_reader.build_reader_run(probed, tokens, device)
     (stage,) = run.stages

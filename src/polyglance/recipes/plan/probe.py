@@ -214,6 +214,8 @@ def _encoded_pairs(batch: Batch) -> int:
     """Return how many pairs of image and text a batch has; 0 for one without images."""
     if isinstance(batch, MultiBatch):
         return sum(_encoded_pairs(part) for _, part in batch.parts)
+    if (pairs := getattr(batch, "num_pairs", None)) is not None:
+        return int(pairs)
     regions, text = getattr(batch, "regions", None), getattr(batch, "text", None)
     if regions is None or text is None:
         return 0
