@@ -91,6 +91,28 @@ def test_names_of_files_count_as_much_as_they_do_in_the_ranking(colours: Library
     assert named.probability > seen.probability
 
 
+def test_names_are_certain_where_no_pixels_fit(tmp_path: Path) -> None:
+    for path in ("Oma Geburtstag/1.png", "Oma Geburtstag/2.png", "red things/3.png", "IMG_7.png"):
+        write_image(tmp_path / "photos" / path, "green")
+    for number in range(4):
+        write_image(tmp_path / "photos" / "other" / f"{number}x.png", "red")
+    with Library(tmp_path / "my.polyglance", model=CalibratedColours()) as library:
+        library.add(tmp_path / "photos")
+        found = library.search("oma", k=9)
+        assert [hit.path.parent.name for hit in found[:2]] == ["Oma Geburtstag"] * 2
+        assert [hit.probability for hit in found[:2]] == [1.0, 1.0]
+        assert found.fold == 2
+        partly = library.search("oma xyz", k=9)  # one of the two words is not in the name
+        assert partly.fold == 0
+        # What can be seen is judged by what is to be seen, with the name beside it.
+        seen = library.search("red", k=9)
+        assert "other" in [hit.path.parent.name for hit in seen if hit.above_fold]
+        assert all(hit.probability is not None and hit.probability < 1 for hit in seen)
+        [first, *others] = library.search("img_7.png", k=9)
+        assert (first.path.name, first.probability, first.above_fold) == ("IMG_7.png", 1.0, True)
+        assert not any(hit.above_fold for hit in others)
+
+
 def test_exclusions_lower_the_probability(colours: Library) -> None:
     plain = colours.search("white", off=["names"])
     without = colours.search("white -red", language="en", off=["names"])

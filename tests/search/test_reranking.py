@@ -96,6 +96,22 @@ def test_the_cosine_counts_by_the_dual_weight(reds: Library, photos: Path) -> No
         ]
 
 
+def test_names_count_beside_the_dual_weight(library: Library, photos: Path) -> None:
+    write_image(photos / "Oma/x.png", (250, 5, 5))
+    write_image(photos / "y.png", (5, 200, 5))
+    write_random_images(photos / "others", 30)
+    library.add(photos)
+    with with_reranker(library, GreenScorer(dual_weight=20.0)) as again:
+        plain = {hit.path.stem: hit for hit in again.search("oma", k=99, off=["names"])}
+        hits = again.search("oma", k=99)
+    found = {hit.path.stem: hit for hit in hits}
+    assert plain["y"].rerank_score is not None
+    assert found["y"].rerank_score == pytest.approx(plain["y"].rerank_score)
+    assert found["x"].gain == pytest.approx(5.0)
+    expected = (plain["x"].rerank_score or 0) + 20 * 5
+    assert found["x"].rerank_score == pytest.approx(expected, rel=1e-4)
+
+
 def test_rounding_among_copies_is_not_a_deviation(library: Library, photos: Path) -> None:
     for number in range(30):
         write_image(photos / f"{number}.png", (255, 90, 90))
@@ -227,11 +243,13 @@ def test_dual_scores_replace_the_cosine_and_count_half_for_a_clip(
     write_image(photos / "red.png", (255, 0, 0))
     write_random_images(photos / "others", 30)
     library.add(photos)
-    cosines = {hit.path.stem: hit.score for hit in library.search("red", k=99)}
+    # Without names, which count beside the cosine.
+    cosines = {hit.path.stem: hit.score for hit in library.search("red", k=99, off=["names"])}
     worth = 1000 / np.std(list(cosines.values()))
     with with_reranker(library, ZeroDualScorer(dual_weight=1000)) as again:
         found = {
-            hit.path.stem: hit.rerank_score for hit in again.search("red", k=99, candidates=99)
+            hit.path.stem: hit.rerank_score
+            for hit in again.search("red", k=99, candidates=99, off=["names"])
         }
     assert found["red"] == pytest.approx(0, abs=12)
     assert found["clip"] == pytest.approx(worth * cosines["clip"] / 2, rel=0.02)

@@ -93,6 +93,40 @@ def test_names_of_files_and_folders_raise_a_hit_and_say_so(album: Library) -> No
         album.search("red", off=["smells"])
 
 
+def test_what_is_called_like_the_whole_query_comes_first(album: Library) -> None:
+    put(album, "camera/IMG_0003.jpg", "green")
+    put(album, "camera/IMG_00031.jpg", "green")
+    put(album, "camera/IMG_0004.jpg", "red")
+    put(album, "copies/img_0003.png", "blue")
+    put(album, "Größe M/holiday.jpg", "white")
+    for number in range(4):  # in a folder and of a date that a query may name together
+        put(album, f"2019 Red Sea/a{number}.jpg", "blue", "2021-01-01T12:00:00")
+    album.refresh_signals()
+    for query in ("IMG_0003", "img_0003", "  IMG_0003 "):
+        hits = album.search(query, k=9)
+        assert sorted(names(hits[:2])) == ["IMG_0003", "img_0003"], query
+        assert [reasons(hit) for hit in hits[:2]] == [[("name", hits.searched_for or query)]] * 2
+        assert all(("name", query) not in reasons(hit) for hit in hits[2:])
+    assert names(album.search("IMG_0003.jpg"))[0] == "IMG_0003"
+    assert names(album.search("holiday.jpg"))[0] == "holiday"
+    assert names(album.search("grosse m"))[0] == names(album.search("größe M"))[0] == "holiday"
+    # A folder's name is no filter by date, and its pictures come before any that is red.
+    hits = album.search("2019 red sea", k=9)
+    assert [hit.path.parent.name for hit in hits[:4]] == ["2019 Red Sea"] * 4
+    assert hits.understood == ()
+    assert album.search("2019", k=9) == []  # a year alone is one
+    assert names(album.search("red 2021", k=9)) == ["a0", "a1", "a2", "a3"]
+    # Without names, in a part of a name, or where most are called so, all is as it was.
+    assert album.search("2019 red sea", off=["names"]) == []
+    for query, off in (("IMG_000", []), ("IMG_0003", ["names"]), ("holiday", [])):
+        found = album.search(query, k=9, off=off)
+        assert max(hit.gain for hit in found) < 10, query
+    for number in range(12):
+        put(album, f"many/IMG 77/{number}.jpg", "white")
+    album.refresh_signals()
+    assert max(hit.gain for hit in album.search("IMG 77", k=9)) < 10
+
+
 def test_words_follow_files_that_are_added_moved_and_deleted(
     library: Library, photos: Path
 ) -> None:

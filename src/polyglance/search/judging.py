@@ -3,7 +3,9 @@
 An exclusion lowers the cosine of what is wanted by half of that of what is excluded; the
 probability is that of the lowered cosine, and never above that of what is wanted. A query that only
 excludes is matched by what does not show the excluded thing. What a file's name, date, place or
-text adds to a hit's rank counts like a higher cosine.
+text adds to a hit's rank counts like a higher cosine. What is called like the whole query is
+certain. So is, where no picture fits by its pixels, what has all the words in its name or text, or
+was taken at the place that was asked for: no model sees who "Oma" is.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from typing import Self
 import numpy as np
 
 from polyglance.encoders import Encoder
-from polyglance.encoders.calibration import PEOPLE, Calibration, QueryStatistics
+from polyglance.encoders.calibration import PEOPLE, Calibration, Floats, QueryStatistics
 from polyglance.encoders.protocol import Vectors
 from polyglance.search.query import EncodedQuery, MediaRef, QueryText
 from polyglance.search.results import SearchResults
+from polyglance.search.signals.ranking import NAMED, answers_all
+from polyglance.search.signals.understanding import Understood
 from polyglance.text.negation import PEOPLE as PEOPLE_WORDS
 
 PEOPLE_WEIGHT = 2.0
@@ -89,7 +93,11 @@ class Judge:
         return cls(calibration, query, calibration.statistics(vector, nats), code)
 
     def judge(
-        self, results: SearchResults, size: int, vector: Callable[[MediaRef], Vectors]
+        self,
+        results: SearchResults,
+        size: int,
+        vector: Callable[[MediaRef], Vectors],
+        understood: Understood,
     ) -> SearchResults:
         """Give hits their probabilities, and results their fold.
 
@@ -97,6 +105,7 @@ class Judge:
             results: Hits, best first; at least `NUM_TOP_HITS`, if the library has so many.
             size: The number of pictures in the library.
             vector: Returns that of a hit, ``[width]``.
+            understood: The query taken apart.
 
         Returns:
             The same hits in the same order.
@@ -112,14 +121,22 @@ class Judge:
         order = np.arange(len(cosines)) if only_excludes else np.argsort(-cosines, kind="stable")
         known = None if only_excludes or not len(order) else vector(results[order[0]])
         top = self.calibration.top_hits(cosines[order], known)
-        if not only_excludes:
-            gains = [
-                sum(one.score for one in hit.why if one.signal != "picture") for hit in results
-            ]
-            cosines = cosines + np.array(gains) * self.statistics.deviation
-        found = self.calibration.probabilities(cosines, self.statistics, size, self.language, top)
-        probabilities = (1 - found if only_excludes else found).tolist()
         fold = self.calibration.fold(self.language)
+
+        def probabilities_of(values: Floats) -> Floats:
+            return self.calibration.probabilities(values, self.statistics, size, self.language, top)
+
+        certain = np.zeros(len(results), np.bool_)
+        if not only_excludes:
+            gains = np.array([hit.gain for hit in results], np.float64)
+            certain = gains >= NAMED
+            if not (probabilities_of(cosines) >= fold).any():
+                answers = [any(answers_all(one, understood) for one in hit.why) for hit in results]
+                certain |= np.array(answers, np.bool_)
+            cosines = cosines + gains * self.statistics.deviation
+        found = probabilities_of(cosines)
+        found = np.where(certain, 1.0, 1 - found if only_excludes else found)
+        probabilities = found.tolist()
         results[:] = [
             replace(hit, probability=probability, above_fold=probability >= fold)
             for hit, probability in zip(results, probabilities, strict=True)

@@ -120,6 +120,11 @@ class Hit(MediaRef):
     stack: tuple[MediaRef, ...] = ()
     """Copies, near-duplicates and the rest of a burst, which are not hits themselves."""
 
+    @property
+    def gain(self) -> float:
+        """What its name, date, place and text add to its rank, in standard deviations."""
+        return sum(one.score for one in self.why if one.signal != "picture")
+
     def to_json(self) -> dict[str, Any]:
         """Return the hit as JSON values."""
         values = {

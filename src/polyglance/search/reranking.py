@@ -170,8 +170,11 @@ class Reranker:
         deviation = self._deviation(query, max(hit.id for hit in hits)) if dual_weight else 0.0
         weight = dual_weight / deviation if deviation else 0.0
         cosines = self._cosines(readable, encoded, query)
+        # Names, dates, places and texts count as much beside the cosine as without re-ranking.
         reranked = [
-            replace(hit, rerank_score=float(score) + weight * float(cosine))
+            replace(
+                hit, rerank_score=float(score) + weight * float(cosine) + dual_weight * hit.gain
+            )
             for hit, score, cosine in zip(readable, scores, cosines, strict=True)
         ]
         reranked.sort(key=lambda hit: -(hit.rerank_score or 0.0))  # stable: cosines decide ties

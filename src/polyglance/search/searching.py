@@ -168,7 +168,7 @@ class SearchableLibrary(SignalLibrary):
             language=code,
         )
         if judge is not None:
-            results = judge.judge(results, self._size(), self.vector)
+            results = judge.judge(results, self._size(), self.vector, understood)
         page = results.cut(offset, k, min_score)
         page.understood, page.library = understood.parts, self
         return page

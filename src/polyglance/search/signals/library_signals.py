@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
@@ -9,12 +10,15 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from polyglance.search.signals.ranking import SignalQuery, collect
+import numpy as np
+
+from polyglance.search.signals.folding import fold
+from polyglance.search.signals.ranking import MAX_FREQUENCY, SignalQuery, collect
 from polyglance.search.signals.understanding import Understood, check_signals, understand
 from polyglance.search.signals.word_index import FileWordIndex, WordIndex, words_path
-from polyglance.search.signals.words import query_words
+from polyglance.search.signals.words import query_words, split_words
 from polyglance.search.sql_store import SqlStore
-from polyglance.search.store import Details, Store
+from polyglance.search.store import Details, Ids, Store
 
 if TYPE_CHECKING:
     from polyglance.search.postgres.store import PostgresStore
@@ -22,6 +26,10 @@ if TYPE_CHECKING:
 
 
 _BLOCK = 1000
+_MAX_NAMED = 5000
+"""Items whose whole names are compared with a query; of more, only words are."""
+_SUFFIX = re.compile(r"[A-Za-z0-9]{2,5}")
+_NOTHING = np.zeros(0, np.int64)
 
 
 def with_place(details: Details) -> Details:
@@ -50,6 +58,8 @@ class LibrarySignals:
         self._counts: dict[str, int] = {}
         self._names: Mapping[str, list[str]] = {}
         self._south = False
+        self._named: tuple[Hashable, str, Ids] | None = None
+        """The last query that was compared with whole names, at a revision of the store."""
 
     def close(self) -> None:
         """Close what is open."""
@@ -119,7 +129,45 @@ class LibrarySignals:
             south=south,
             off=off,
             in_names=lambda shown: "names" not in off and self._in_names(shown),
+            is_name=lambda whole: "names" not in off and len(self.named_items(whole)) > 0,
         )
+
+    def named_items(self, text: str) -> Ids:
+        """Return the rising ids of the items whose file or folder is called exactly so.
+
+        Names of a single word, such as ``beach``, are none: they may as well say what is to be
+        seen, and count by the words of names. ``IMG_0003``, ``beach.jpg`` and ``Summer 2023`` are.
+        Nor are those of more than half of the items, or of very many.
+        """
+        known = self._named
+        if known is None or known[:2] != (self._store.revision(), text):
+            known = self._named = self._store.revision(), text, self._find_named(text)
+        return known[2]
+
+    def _find_named(self, text: str) -> Ids:
+        wanted = " ".join(fold(text).split())
+        stem, _, suffix = text.strip().rpartition(".")
+        has_suffix = bool(stem) and _SUFFIX.fullmatch(suffix) is not None
+        words = [f"n:{word}" for word in query_words(stem if has_suffix else text)]
+        index = self.words()
+        if index is None or not words or not (has_suffix or _is_specific(text)):
+            return _NOTHING
+        index.refresh(complete=False)
+        postings = index.postings(words)
+        if len(postings) < len(words):
+            return _NOTHING
+        found, *others = sorted(postings.values(), key=len)
+        for items in others:
+            found = found[items[np.searchsorted(items, found).clip(max=len(items) - 1)] == found]
+        if len(found) > min(max(1.0, MAX_FREQUENCY * index.count()), _MAX_NAMED):
+            return _NOTHING
+        named, store = list[int](), cast("SqlStore", self._store)
+        for start in range(0, len(found), _BLOCK):
+            block = found[start : start + _BLOCK].tolist()
+            marks = ", ".join("?" * len(block))
+            rows = store.fetch_all(f"SELECT id, path FROM items WHERE id IN ({marks})", block)
+            named += [item for item, path in rows if wanted in _names_of(path)]
+        return np.array(sorted(named), np.int64)
 
     def _in_names(self, text: str) -> bool:
         """Return whether names of files have all words of a text."""
@@ -147,7 +195,8 @@ class LibrarySignals:
             words if understood.rest else "",
             *(shown for shown, _ in understood.ranked_places),
         ]
-        return collect(understood, " ".join(parts), self.words(), check_signals(off))
+        named = None if understood.name is None else self.named_items(understood.name)
+        return collect(understood, " ".join(parts), self.words(), check_signals(off), named)
 
     def _known_places(self) -> tuple[Mapping[str, list[str]], bool]:
         """Return the library's places by their names, and whether most are in the south."""
@@ -169,6 +218,19 @@ class LibrarySignals:
                 self._counts, self._south = counts, _is_southern(counts)
                 self._revision = revision
             return self._names, self._south
+
+
+def _is_specific(name: str) -> bool:
+    """Return whether a name has several words or a number in it."""
+    words = list(split_words(name))
+    return len(words) > 1 or any(character.isdigit() for word in words for character in word)
+
+
+def _names_of(path: str) -> set[str]:
+    """Return the folded names of a file, with and without its suffix, and of its folders."""
+    *folders, file = path.replace("\\", "/").split("/")
+    stem, _, _ = file.rpartition(".")
+    return {" ".join(fold(name).split()) for name in (*folders, file, stem) if name}
 
 
 def _is_southern(counts: Mapping[str, int]) -> bool:

@@ -41,6 +41,8 @@ for the text inside pictures from 3 on, and up to 8 it pushes no other picture d
 and 1 are best: with more, those who remember the season wrongly no longer find their picture.
 Places, which are filters unless folders are named after them, could count even more.
 """
+NAMED = 100.0
+"""What an item gains whose file or folder is called like the whole query: it comes first."""
 POWER = 1.5
 """Names that have only some of the query's words count less than their share.
 
@@ -72,8 +74,7 @@ class _Evidence:
     """What it adds to the signal's coverage."""
 
     def has(self, item: int) -> bool:
-        place = int(np.searchsorted(self.items, item))
-        return place < len(self.items) and int(self.items[place]) == item
+        return _has(self.items, item)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,6 +86,8 @@ class SignalQuery:
     bonus: Bonus = field(
         default_factory=lambda: Bonus(np.zeros(0, np.int64), np.zeros(0, np.float32))
     )
+    named: Ids = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Rising ids of the items whose file or folder is called like the whole query."""
 
     def restrict(self, where: Filter) -> Filter:
         """Add the filters of the query's words to others."""
@@ -116,6 +119,9 @@ class SignalQuery:
         for one in self.evidence:
             if one.has(item):
                 words.setdefault(one.signal, []).append(one)
+        if _has(self.named, item):
+            words.pop("name", None)
+            found.append(Reason("name", self.understood.name, NAMED))
         for signal, parts in words.items():
             text = " ".join(dict.fromkeys(part.text for part in parts))
             coverage = sum(part.share for part in parts)
@@ -125,8 +131,27 @@ class SignalQuery:
         return tuple(found)
 
 
+def answers_all(reason: Reason, understood: Understood) -> bool:
+    """Return whether a name, place or text has all that was asked for, whatever is to be seen.
+
+    A place does if the query has no other words.
+    """
+    if reason.signal not in ("name", "text") and (reason.signal != "place" or understood.rest):
+        return False
+    return reason.score >= 0.99 * WEIGHTS[reason.signal]
+
+
+def _has(items: Ids, item: int) -> bool:
+    place = int(np.searchsorted(items, item))
+    return place < len(items) and int(items[place]) == item
+
+
 def collect(
-    understood: Understood, text: str, words: WordIndex | None, off: frozenset[str]
+    understood: Understood,
+    text: str,
+    words: WordIndex | None,
+    off: frozenset[str],
+    named: Ids | None = None,
 ) -> SignalQuery:
     """Find what names, places, texts and dates say about a query.
 
@@ -135,6 +160,7 @@ def collect(
         text: The words that names may have.
         words: The library's words, or None without.
         off: Signals that are switched off.
+        named: Rising ids of the items that are called like the whole query.
 
     Returns:
         The query with the items that gain something.
@@ -152,7 +178,14 @@ def collect(
             for hint in understood.hints
             if len(items := _items_of(hint, words))
         ]
-    return SignalQuery(understood, tuple(evidence), _sum(evidence))
+    bonus = _sum(evidence)
+    if named is None or not len(named):
+        return SignalQuery(understood, tuple(evidence), bonus)
+    items = _union([bonus.items, named])
+    values = np.zeros(len(items), np.float32)
+    values[np.searchsorted(items, bonus.items)] = bonus.values
+    values[np.searchsorted(items, named)] += NAMED
+    return SignalQuery(understood, tuple(evidence), Bonus(items, values), named)
 
 
 def _find_words(text: str, words: WordIndex, off: frozenset[str]) -> list[_Evidence]:

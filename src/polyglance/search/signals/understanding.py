@@ -81,6 +81,8 @@ class Understood:
     """What is left without the filters; empty if the query has nothing else."""
     ranked_places: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Words and stored names of places that names of files have, too, and that are no filter."""
+    name: str | None = None
+    """The whole query, if files or folders are called so (`LibrarySignals.named_items`)."""
 
 
 def check_signals(off: Collection[str]) -> frozenset[str]:
@@ -100,6 +102,7 @@ def understand(
     south: bool = False,
     off: Collection[str] = (),
     in_names: Callable[[str], bool] = lambda text: False,
+    is_name: Callable[[str], bool] = lambda text: False,
 ) -> Understood:
     """Take the dates and places out of a query.
 
@@ -112,6 +115,8 @@ def understand(
         off: Signals that are switched off.
         in_names: Returns whether names of files have the words of a place: then what was taken
             there, perhaps without a coordinate, gains rank, and nothing is left out.
+        is_name: Returns whether files or folders are called like a text: ``2023 Paris`` is then
+            that folder, and neither a year nor a place.
 
     Returns:
         What is left, and the filters.
@@ -134,6 +139,8 @@ def understand(
         parts.append(Part("place", shown, place_names[0] if len(place_names) == 1 else shown))
         names += [name for name in place_names if name not in names]
     rest = _without(text, cut) if cut else text
+    if (rest or not parts) and is_name(text):
+        return Understood(text, rest=text, ranked_places=tuple(ranked), name=text)
     return Understood(
         rest or text,
         tuple(parts),
