@@ -113,6 +113,18 @@ def test_names_are_certain_where_no_pixels_fit(tmp_path: Path) -> None:
         assert not any(hit.above_fold for hit in others)
 
 
+def test_probabilities_do_not_depend_on_how_many_hits_are_shown(tmp_path: Path) -> None:
+    for number in range(40):
+        colour = COLOURS[number % 4]
+        write_image(tmp_path / "photos" / f"{'red' if number % 3 else 'x'} {number}.png", colour)
+    with Library(tmp_path / "my.polyglance", model=CalibratedColours()) as library:
+        library.add(tmp_path / "photos")
+        for query in ("red", "white -red", "red blue"):
+            shown = [library.search(query, k=k, language="en") for k in (1, 5, 40)]
+            found = [{hit.path: hit.probability for hit in hits} for hits in shown]
+            assert found[0].items() <= found[1].items() <= found[2].items(), query
+
+
 def test_exclusions_lower_the_probability(colours: Library) -> None:
     plain = colours.search("white", off=["names"])
     without = colours.search("white -red", language="en", off=["names"])

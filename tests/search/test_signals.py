@@ -116,6 +116,14 @@ def test_what_is_called_like_the_whole_query_comes_first(album: Library) -> None
     assert hits.understood == ()
     assert album.search("2019", k=9) == []  # a year alone is one
     assert names(album.search("red 2021", k=9)) == ["a0", "a1", "a2", "a3"]
+    # The end of a path is a name, and so is one with another suffix.
+    for query, stem in (
+        ("camera/IMG_0003.jpg", "IMG_0003"), ("Camera\\IMG_0003", "IMG_0003"),
+        ("IMG_0004.png", "IMG_0004"),
+    ):  # fmt: skip
+        hits = album.search(query, k=9)
+        assert [hit.path.stem for hit in hits if hit.gain > 50] == [stem], query
+    assert names(album.search("2019 Red Sea/a2"))[0] == "a2"
     # Without names, in a part of a name, or where most are called so, all is as it was.
     assert album.search("2019 red sea", off=["names"]) == []
     for query, off in (("IMG_000", []), ("IMG_0003", ["names"]), ("holiday", [])):
@@ -125,6 +133,23 @@ def test_what_is_called_like_the_whole_query_comes_first(album: Library) -> None
         put(album, f"many/IMG 77/{number}.jpg", "white")
     album.refresh_signals()
     assert max(hit.gain for hit in album.search("IMG 77", k=9)) < 10
+
+
+def test_a_year_is_no_filter_of_files_that_are_named_so(album: Library) -> None:
+    for number in range(9):
+        put(album, f"other/{number}.jpg", "red", "2021-03-03T12:00:00")
+    put(album, "Oma 2018/scan.jpg", "green", "2026-01-01T12:00:00")
+    put(album, "Feier Opa 2021/dated.jpg", "green", "2021-01-01T12:00:00")
+    album.refresh_signals()
+    for query in ("Oma 2018", "2018 Oma", "Oma in 2018"):
+        hits = album.search(query, k=20)
+        assert (len(hits), hits.understood) == (11, ())
+        assert names(hits)[0] == "scan"
+    hits = album.search("Opa 2021", k=20)  # the filter leaves out none that is named so
+    assert len(hits) == 10
+    assert names(hits)[0] == "dated"
+    assert album.search("Oma 2018", off=["names"]) == []
+    assert len(album.search("Oma 2018", off=["dates"], k=20)) == 11
 
 
 def test_words_follow_files_that_are_added_moved_and_deleted(
@@ -234,7 +259,8 @@ def test_a_place_that_folders_are_named_after_is_no_filter(album: Library) -> No
     assert len(hits) == 11
     assert hits[0].score > 0.99  # the model read "blue"
     found = {hit.path.stem: reasons(hit) for hit in hits[:2]}
-    assert found == {"tower": [("place", "Paris")], "scan": [("name", "Paris")]}
+    assert found == {"tower": [("place", "Paris")], "scan": [("place", "Paris")]}
+    assert hits[0].gain == hits[1].gain  # neither is twice in Paris
 
 
 def test_a_coordinate_gets_the_city_that_reaches_it() -> None:

@@ -57,7 +57,7 @@ def index(
         typer.Option(
             "--ocr/--no-ocr",
             help="Read the text inside pictures, too, from now on or no longer;"
-            " needs polyglance[ocr].",
+            " needs polyglance\\[ocr].",
         ),
     ] = None,
     max_pixels: MaxPixels = None,

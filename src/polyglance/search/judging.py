@@ -33,6 +33,12 @@ hits show nobody, by language; with this one 80 to 84 %, and as many of them sho
 """
 
 
+NUM_JUDGED = 50
+"""Of so many hits, however many are shown, the best by their pixels say what the library has."""
+_UNLIKELY = 0.5
+"""No picture fits by its pixels where the best has less than this share of the fold."""
+
+
 def exclusion_vectors(
     encoder: Encoder, excluded: Sequence[QueryText]
 ) -> tuple[list[QueryText], list[Vectors]]:
@@ -102,7 +108,7 @@ class Judge:
         """Give hits their probabilities, and results their fold.
 
         Args:
-            results: Hits, best first; at least `NUM_TOP_HITS`, if the library has so many.
+            results: Hits, best first; at least `NUM_JUDGED`, if the library has so many.
             size: The number of pictures in the library.
             vector: Returns that of a hit, ``[width]``.
             understood: The query taken apart.
@@ -118,7 +124,8 @@ class Judge:
             # A direction lies opposite to what it excludes: the score rises, but nothing fits more.
             cosines = np.minimum(cosines, np.stack([vector(hit) for hit in results]) @ wanted)
         # Only pixels say whether the library has anything alike.
-        order = np.arange(len(cosines)) if only_excludes else np.argsort(-cosines, kind="stable")
+        judged = cosines[:NUM_JUDGED]
+        order = np.arange(len(judged)) if only_excludes else np.argsort(-judged, kind="stable")
         known = None if only_excludes or not len(order) else vector(results[order[0]])
         top = self.calibration.top_hits(cosines[order], known)
         fold = self.calibration.fold(self.language)
@@ -130,7 +137,7 @@ class Judge:
         if not only_excludes:
             gains = np.array([hit.gain for hit in results], np.float64)
             certain = gains >= NAMED
-            if not (probabilities_of(cosines) >= fold).any():
+            if not (probabilities_of(judged) >= _UNLIKELY * fold).any():
                 answers = [any(answers_all(one, understood) for one in hit.why) for hit in results]
                 certain |= np.array(answers, np.bool_)
             cosines = cosines + gains * self.statistics.deviation

@@ -6,11 +6,10 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
 
 from polyglance.encoders import Picture
-from polyglance.encoders.calibration import NUM_TOP_HITS
 from polyglance.encoders.protocol import Vectors
 from polyglance.errors import PolyglanceError
 from polyglance.languages import check_language
-from polyglance.search.judging import PEOPLE_WEIGHT, Judge, exclusion_vectors
+from polyglance.search.judging import NUM_JUDGED, PEOPLE_WEIGHT, Judge, exclusion_vectors
 from polyglance.search.query import (
     DateLike,
     ImageQuery,
@@ -150,7 +149,7 @@ class SearchableLibrary(SignalLibrary):
         reranker = self._reranker() if text else None
         if reranker and candidates is None:
             candidates = reranker.num_candidates
-        count = max(k + offset, NUM_TOP_HITS, candidates or 0 if reranker else 0)
+        count = max(k + offset, NUM_JUDGED, candidates or 0 if reranker else 0)
         one_per_item = not all_segments
         hits = self._find(query.vector, count, where, asked, one_per_item=one_per_item, stack=stack)
         if reranker and text:

@@ -14,7 +14,7 @@ import numpy as np
 
 from polyglance.search.signals.folding import fold
 from polyglance.search.signals.ranking import MAX_FREQUENCY, SignalQuery, collect
-from polyglance.search.signals.understanding import Understood, check_signals, understand
+from polyglance.search.signals.understanding import Periods, Understood, check_signals, understand
 from polyglance.search.signals.word_index import FileWordIndex, WordIndex, words_path
 from polyglance.search.signals.words import query_words, split_words
 from polyglance.search.sql_store import SqlStore
@@ -29,7 +29,6 @@ _BLOCK = 1000
 _MAX_NAMED = 5000
 """Items whose whole names are compared with a query; of more, only words are."""
 _SUFFIX = re.compile(r"[A-Za-z0-9]{2,5}")
-_NOTHING = np.zeros(0, np.int64)
 
 
 def with_place(details: Details) -> Details:
@@ -129,15 +128,25 @@ class LibrarySignals:
             south=south,
             off=off,
             in_names=lambda shown: "names" not in off and self._in_names(shown),
-            is_name=lambda whole: "names" not in off and len(self.named_items(whole)) > 0,
+            is_name=lambda whole, periods: "names" not in off and self._is_name(whole, periods),
         )
+
+    def _is_name(self, text: str, periods: Periods) -> bool:
+        """Return whether files or folders are called so, or have all of its words in their names
+        though their dates lie outside the periods: scans and received files have no date."""
+        if len(self.named_items(text)):
+            return True
+        if not periods:
+            return False
+        dates = [taken[:10] for _, _, taken in self._with_words(query_words(text))]
+        return any(all(not first <= day <= last for first, last in periods) for day in dates)
 
     def named_items(self, text: str) -> Ids:
         """Return the rising ids of the items whose file or folder is called exactly so.
 
         Names of a single word, such as ``beach``, are none: they may as well say what is to be
-        seen, and count by the words of names. ``IMG_0003``, ``beach.jpg`` and ``Summer 2023`` are.
-        Nor are those of more than half of the items, or of very many.
+        seen, and count by the words of names. ``IMG_0003``, ``beach.jpg``, ``Summer 2023`` and
+        ``2023/beach`` are. Nor are those of more than half of the items, or of very many.
         """
         known = self._named
         if known is None or known[:2] != (self._store.revision(), text):
@@ -145,29 +154,41 @@ class LibrarySignals:
         return known[2]
 
     def _find_named(self, text: str) -> Ids:
-        wanted = " ".join(fold(text).split())
         stem, _, suffix = text.strip().rpartition(".")
         has_suffix = bool(stem) and _SUFFIX.fullmatch(suffix) is not None
-        words = [f"n:{word}" for word in query_words(stem if has_suffix else text)]
+        if not (has_suffix or _is_specific(text)):
+            return np.zeros(0, np.int64)
+        wanted = {_fold_name(text), _fold_name(stem)} if has_suffix else {_fold_name(text)}
+        found = self._with_words(query_words(stem if has_suffix else text))
+        named = [item for item, path, _ in found if not wanted.isdisjoint(_names_of(path))]
+        if not named and "/" in _fold_name(text):
+            ends = tuple(f"/{name.strip('/')}" for name in wanted)
+            paths = [(item, f"/{_fold_name(path)}") for item, path, _ in found]
+            named = [i for i, path in paths if path.endswith(ends) or _stem(path).endswith(ends)]
+        return np.array(sorted(named), np.int64)
+
+    def _with_words(self, words: Collection[str]) -> list[tuple[int, str, str]]:
+        """Return id, path and date of the items whose names have all of some words, if few do."""
         index = self.words()
-        if index is None or not words or not (has_suffix or _is_specific(text)):
-            return _NOTHING
+        if index is None or not words:
+            return []
         index.refresh(complete=False)
-        postings = index.postings(words)
+        postings = index.postings([f"n:{word}" for word in words])
         if len(postings) < len(words):
-            return _NOTHING
+            return []
         found, *others = sorted(postings.values(), key=len)
         for items in others:
             found = found[items[np.searchsorted(items, found).clip(max=len(items) - 1)] == found]
         if len(found) > min(max(1.0, MAX_FREQUENCY * index.count()), _MAX_NAMED):
-            return _NOTHING
-        named, store = list[int](), cast("SqlStore", self._store)
+            return []
+        rows, store = list[tuple[int, str, str]](), cast("SqlStore", self._store)
         for start in range(0, len(found), _BLOCK):
             block = found[start : start + _BLOCK].tolist()
             marks = ", ".join("?" * len(block))
-            rows = store.fetch_all(f"SELECT id, path FROM items WHERE id IN ({marks})", block)
-            named += [item for item, path in rows if wanted in _names_of(path)]
-        return np.array(sorted(named), np.int64)
+            statement = f"SELECT id, path, taken FROM items WHERE id IN ({marks})"
+            rows += [(item, path, str(taken)) for item, path, taken in
+                     store.fetch_all(statement, block)]  # fmt: skip
+        return rows
 
     def _in_names(self, text: str) -> bool:
         """Return whether names of files have all words of a text."""
@@ -191,12 +212,9 @@ class LibrarySignals:
             The query with its filters and what items gain.
         """
         words = text if isinstance(text, str) else " ".join(text.values())
-        parts = [
-            words if understood.rest else "",
-            *(shown for shown, _ in understood.ranked_places),
-        ]
         named = None if understood.name is None else self.named_items(understood.name)
-        return collect(understood, " ".join(parts), self.words(), check_signals(off), named)
+        words = words if understood.rest else ""
+        return collect(understood, words, self.words(), check_signals(off), named)
 
     def _known_places(self) -> tuple[Mapping[str, list[str]], bool]:
         """Return the library's places by their names, and whether most are in the south."""
@@ -226,11 +244,20 @@ def _is_specific(name: str) -> bool:
     return len(words) > 1 or any(character.isdigit() for word in words for character in word)
 
 
+def _fold_name(name: str) -> str:
+    return " ".join(fold(name).replace("\\", "/").split())
+
+
+def _stem(path: str) -> str:
+    """Return a path without the suffix of its file."""
+    folder, slash, file = path.rpartition("/")
+    return folder + slash + (file.rpartition(".")[0] or file)
+
+
 def _names_of(path: str) -> set[str]:
     """Return the folded names of a file, with and without its suffix, and of its folders."""
-    *folders, file = path.replace("\\", "/").split("/")
-    stem, _, _ = file.rpartition(".")
-    return {" ".join(fold(name).split()) for name in (*folders, file, stem) if name}
+    whole = _fold_name(path)
+    return {name for name in (*whole.split("/"), _stem(whole).rpartition("/")[2]) if name}
 
 
 def _is_southern(counts: Mapping[str, int]) -> bool:

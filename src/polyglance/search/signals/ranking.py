@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Literal
 
 import numpy as np
@@ -170,7 +170,12 @@ def collect(
     words.refresh(complete=False)
     evidence = [*_find_words(text, words, off)]
     for shown, names in understood.ranked_places:
-        items = _union(list(words.postings([place_word(name) for name in names]).values()))
+        # Taken there, or called so: either says the same.
+        parts = list(words.postings([place_word(name) for name in names]).values())
+        called = list(words.postings([f"n:{word}" for word in query_words(shown)]).values())
+        if called and "names" not in off:
+            parts.append(reduce(np.intersect1d, called))
+        items = _union([part for part in parts if len(part)])
         evidence += [_Evidence("place", shown, items)] if len(items) else []
     if "dates" not in off:
         evidence += [

@@ -23,6 +23,8 @@ SwitchableSignal = Literal["names", "dates", "places", "text"]
 SIGNALS: tuple[SwitchableSignal, ...] = ("names", "dates", "places", "text")
 """What can be switched off; pixels cannot."""
 
+Periods = Sequence[tuple[str, str]]
+"""First and last days, as they are stored."""
 _PREPOSITIONS = """
 in at from near around of to in bei aus nach von um nahe im à a au aux en dans de du près em no na
 de do da perto v ve na z ze u do في من إلى قرب ب 在 从 到 en de cerca a da di ad nei
@@ -82,7 +84,7 @@ class Understood:
     ranked_places: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Words and stored names of places that names of files have, too, and that are no filter."""
     name: str | None = None
-    """The whole query, if files or folders are called so (`LibrarySignals.named_items`)."""
+    """The whole query, if it is the name of files or folders."""
 
 
 def check_signals(off: Collection[str]) -> frozenset[str]:
@@ -102,7 +104,7 @@ def understand(
     south: bool = False,
     off: Collection[str] = (),
     in_names: Callable[[str], bool] = lambda text: False,
-    is_name: Callable[[str], bool] = lambda text: False,
+    is_name: Callable[[str, Periods], bool] = lambda text, periods: False,
 ) -> Understood:
     """Take the dates and places out of a query.
 
@@ -115,8 +117,8 @@ def understand(
         off: Signals that are switched off.
         in_names: Returns whether names of files have the words of a place: then what was taken
             there, perhaps without a coordinate, gains rank, and nothing is left out.
-        is_name: Returns whether files or folders are called like a text: ``2023 Paris`` is then
-            that folder, and neither a year nor a place.
+        is_name: Returns whether a text is the name of files or folders, rather than words and
+            dates: ``2023 Paris`` is then that folder.
 
     Returns:
         What is left, and the filters.
@@ -139,8 +141,9 @@ def understand(
         parts.append(Part("place", shown, place_names[0] if len(place_names) == 1 else shown))
         names += [name for name in place_names if name not in names]
     rest = _without(text, cut) if cut else text
-    if (rest or not parts) and is_name(text):
-        return Understood(text, rest=text, ranked_places=tuple(ranked), name=text)
+    without_dates = _without(text, [(one.start, one.end) for one in explicit])
+    if without_dates and is_name(text, periods):
+        return Understood(text, rest=text, name=text)
     return Understood(
         rest or text,
         tuple(parts),
