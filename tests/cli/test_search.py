@@ -50,6 +50,15 @@ def hits(place: str, *arguments: str) -> list[str]:
     return [Path(hit["path"]).stem for hit in json.loads(run("-l", place, "--json", *arguments))]
 
 
+def test_an_empty_library_says_so(tmp_path: Path) -> None:
+    path = str(tmp_path / "empty.polyglance")
+    with Library(path) as library:
+        library.add(tmp_path)
+    done = CliRunner().invoke(app, ["search", "a cow", "-l", path])
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "the library is empty: `polyglance index FOLDER` adds" in done.stderr
+
+
 def test_hits_as_json(place: str) -> None:
     [first] = json.loads(run("eine Kuh", "-l", place, "-k", "1", "--json"))
     assert Path(first["path"]) == FOLDER / "cow.webp"

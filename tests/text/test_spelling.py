@@ -156,3 +156,21 @@ def test_languages_are_guessed(text: str, language: str | None) -> None:
 )
 def test_the_lists_that_come_with_polyglance(typed: str, corrected: str) -> None:
     assert shipped_speller().correct(typed).text == corrected
+
+
+@pytest.mark.parametrize(
+    ("word", "language"),
+    [("Tiere", "de"), ("Rakete", "de"), ("Torten", "de"), ("crabe", "fr"), ("urso", "pt"),
+     ("plaża", "pl"), ("chleb", "pl"), ("aap", "nl")],
+)  # fmt: skip
+def test_a_word_of_any_language_is_no_mistake_by_itself(word: str, language: str) -> None:
+    correction = shipped_speller().correct(word)
+    assert (correction.text, correction.language, correction.changes) == (word, language, ())
+
+
+def test_mistakes_in_single_words_are_corrected_all_the_same() -> None:
+    pairs = {
+        "strnd": "strand", "peopel": "people", "beahc": "beach", "kitchne": "kitchen",
+        "womna": "woman", "Stradn": "Strand", "plgae": "plage",
+    }  # fmt: skip
+    assert {typed: shipped_speller().correct(typed).text for typed in pairs} == pairs

@@ -234,7 +234,10 @@ def search(
             print_hits(opened, title, language, hits, plain=plain)
         if not hits and not as_json:
             what = "" if min_score is None else ", or a lower --min-score"
-            print(f"nothing found: try other words or fewer filters{what}", file=sys.stderr)
+            way_out = f"nothing found: try other words or fewer filters{what}"
+            if not len(opened):
+                way_out = "the library is empty: `polyglance index FOLDER` adds pictures and clips"
+            print(way_out, file=sys.stderr)
 
 
 def _weighted(pictures: Sequence[Path]) -> list[ImageQuery | Weighted[ImageQuery]]:

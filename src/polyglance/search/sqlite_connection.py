@@ -8,6 +8,7 @@ they are first used (`sqlite_check`).
 from __future__ import annotations
 
 import os
+import shlex
 import sqlite3
 import threading
 import time
@@ -248,7 +249,7 @@ class SqliteConnection:
             if "not a database" in str(error):
                 raise DataError(
                     f"{self._name} is not a library, or its beginning is damaged: give another"
-                    f" file, or try `polyglance library repair --library {self._name}`"
+                    f" file, or try `polyglance library repair --library {shlex.quote(self._name)}`"
                 ) from error
             raise LibraryDamagedError(self._name, printable(str(error))) from error
         except UnicodeDecodeError as error:  # SQLite's own message has damaged text

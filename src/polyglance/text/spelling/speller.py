@@ -9,7 +9,7 @@ typed without their accents, however many, get them back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -31,6 +31,8 @@ MAX_BITS = 19.5
 """Rarer words are known and not suggested: some are typing mistakes of the lists' sources."""
 _SUSPICIOUS_BITS = 11.0
 """How much more probable a word must be to replace a rare one of the list."""
+_ALONE_BITS = 18.0
+"""A word by itself is no mistake if it is more frequent than this in any language."""
 _UNKNOWN_BITS = 28.0
 """What a word that no list has costs, when languages are compared."""
 _UNLISTED_BITS = 20.0
@@ -86,7 +88,28 @@ class Speller:
         if not first.changes and unknown * 2 < len(text):
             return first
         others = [self._correct(text, code)[:2] for code in {*codes[1:], "en"} - {codes[0]}]
-        return max([(first, bits), *others], key=lambda pair: (pair[1], pair[0].text))[0]
+        best = max([(first, bits), *others], key=lambda pair: (pair[1], pair[0].text))[0]
+        if len(best.changes) == 1 and len(text.split()) == 1:
+            # Too little to guess a language from: a word of any is no mistake.
+            code = self._language_of(best.changes[0][0], codes)
+            return best if code is None else Correction(text, code)
+        return best
+
+    def _language_of(self, typed: str, likely: Sequence[str]) -> str | None:
+        """Return the language in which a word is most frequent; None where it is rare in all.
+
+        Args:
+            typed: The word.
+            likely: Languages whose dictionaries count, too. They are no exact sets: of all
+                languages together, they would have some typing mistakes.
+        """
+        found = dict[str, float]()
+        for code in self._lists.languages:
+            word = normalise_word(typed, code)
+            own = self._lists.words(code).get(word, -_UNKNOWN_BITS)
+            if own > -_ALONE_BITS or (code in likely and word in self._lists.known(code)):
+                found[code] = own
+        return max(found, key=lambda code: (found[code], code), default=None)
 
     def _correct(self, text: str, code: str) -> tuple[Correction, float, int]:
         """Correct in a language; also return log2 of the text's probability, and the number of
