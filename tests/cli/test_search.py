@@ -136,7 +136,7 @@ def test_a_page_links_to_the_files_and_replaces_only_pages(place: str, tmp_path:
     text = page.read_text(encoding="utf-8")
     cow = FOLDER / "cow.webp"
     assert text.count(f'<a href="{cow.as_uri()}" title="{cow} · ') == 2  # picture and name
-    assert ">cow.webp</a>" in text
+    assert ">photos/cow.webp</a>" in text
     (tmp_path / "mine.html").write_text("<p>mine</p>")
     for name, message in (("s.pdf", "ends in .html"), ("mine.html", "is no page of Polyglance")):
         done = CliRunner().invoke(app, ["search", "a", "-l", place, "--html", str(tmp_path / name)])

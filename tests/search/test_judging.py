@@ -102,6 +102,8 @@ def test_names_are_certain_where_no_pixels_fit(tmp_path: Path) -> None:
         assert [hit.path.parent.name for hit in found[:2]] == ["Oma Geburtstag"] * 2
         assert [hit.probability for hit in found[:2]] == [1.0, 1.0]
         assert found.fold == 2
+        without = library.search("oma -blue", k=9, language="en")
+        assert all((hit.probability or 0) < 1 for hit in without)  # a name does not show it
         partly = library.search("oma xyz", k=9)  # one of the two words is not in the name
         assert partly.fold == 0
         # What can be seen is judged by what is to be seen, with the name beside it.

@@ -138,3 +138,25 @@ def test_the_page_credits_each_image_once(tmp_path: Path) -> None:
     assert [a["href"] for tag, a in page.tags if tag == "a"] == ['https://example.org/?a="b"']
     tips = [attrs.get("title") for tag, attrs in page.tags if tag == "img"]
     assert tips == ["Ann <x>, CC0-1.0", "Bob, CC-BY-4.0", None] * 2
+
+
+def test_a_page_has_the_fold_the_folders_and_the_reasons(tmp_path: Path) -> None:
+    picture = Image.new("RGB", (8, 8))
+    hits = [
+        RenderedHit(
+            picture, 0.3, "IMG_1.jpg", file=tmp_path / folder / "IMG_1.jpg", probability=chance,
+            reasons=reasons,
+        )
+        for folder, chance, reasons in (("Oma & Opa", 1.0, "name: Oma"), ("Paris", 0.1, ""))
+    ]  # fmt: skip
+    for fold, heading in ((1, "Less certain"), (0, "Nothing fits well")):
+        write_html_page(tmp_path / "page.html", [QueryResult("Oma", None, hits, fold=fold)],
+                        title="t")  # fmt: skip
+        text = (tmp_path / "page.html").read_text(encoding="utf-8")
+        before, _, after = text.partition(f"<h3>{heading}")
+        assert before.count("<li") == fold
+        assert after.count("<li") == 2 - fold
+        assert "Oma &amp; Opa/IMG_1.jpg</a><small>name: Oma</small>" in text
+        assert ">Paris/IMG_1.jpg</a></figcaption>" in text
+    write_html_page(tmp_path / "page.html", [QueryResult("Oma", None, hits)], title="t")
+    assert "<h3>" not in (tmp_path / "page.html").read_text(encoding="utf-8")

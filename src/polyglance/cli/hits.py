@@ -56,7 +56,8 @@ def write_page(
     from polyglance.search.render.html_page import write_html_page
 
     result = _render(library, title, language, hits)
-    write_html_page(path, [result], title="Polyglance", note=f"{len(hits):,} hits")
+    note = " · ".join([f"{len(hits):,} hits", *_describe(hits)])
+    write_html_page(path, [result], title="Polyglance", note=note)
     print(f"{printable(str(path))}: {len(hits):,} hits", file=sys.stderr)
 
 
@@ -68,6 +69,17 @@ def print_understood(understood: Understood) -> None:
             f"{part.signal}: {printable(part.label)}{words}; --off {part.signal}s searches without",
             file=sys.stderr,
         )
+
+
+def _describe(results: Sequence[Hit]) -> list[str]:
+    """Return how a query was understood, for a page."""
+    parts = getattr(results, "understood", ())
+    lines = [f"{part.signal}: {printable(part.label)}" for part in parts]
+    if searched_for := getattr(results, "searched_for", None):
+        lines.append(f"searched for: {printable(searched_for)}")
+    if excluded := getattr(results, "excluded", ()):
+        lines.append(f"without: {', '.join(map(printable, excluded))}")
+    return lines
 
 
 def print_query(results: SearchResults) -> None:
@@ -172,6 +184,12 @@ def _lines(hits: Sequence[Hit], terminal: Console, *, numbered: bool) -> list[Te
 
 
 def _format_reasons(hit: Hit) -> str:
+    """Return what else speaks for a hit, and how many are stacked under it, in brackets."""
+    found = _reasons(hit)
+    return f"[{found}]  " if found else ""
+
+
+def _reasons(hit: Hit) -> str:
     """Return what else than its pixels speaks for a hit, and how many are stacked under it."""
     found = [
         f"{one.signal}: {printable(one.text or '')}"
@@ -180,7 +198,7 @@ def _format_reasons(hit: Hit) -> str:
     ]
     if hit.stack:
         found.append(f"and {len(hit.stack)} like it")
-    return f"[{'; '.join(found)}]  " if found else ""
+    return "; ".join(found)
 
 
 def _render(library: Library, title: str, language: str | None, hits: Sequence[Hit]) -> QueryResult:
@@ -204,9 +222,10 @@ def _render(library: Library, title: str, language: str | None, hits: Sequence[H
                 file=hit.path,
                 taken=hit.taken,
                 probability=hit.probability,
+                reasons=_reasons(hit),
             )
         )
-    return QueryResult(title, language, rendered)
+    return QueryResult(title, language, rendered, fold=getattr(hits, "fold", None))
 
 
 def _format_span(hit: Hit) -> str:

@@ -66,6 +66,8 @@ class Judge:
     query: EncodedQuery
     statistics: QueryStatistics
     language: str | None
+    excludes: bool
+    """Whether the query excludes something."""
 
     @classmethod
     def of(
@@ -96,7 +98,8 @@ class Judge:
         surprisal = getattr(encoder, "surprisal", None)
         nats = surprisal(words) if surprisal is not None and words else None
         code = language if isinstance(text, str) or text is None else None
-        return cls(calibration, query, calibration.statistics(vector, nats), code)
+        statistics = calibration.statistics(vector, nats)
+        return cls(calibration, query, statistics, code, bool(excluded))
 
     def judge(
         self,
@@ -137,7 +140,8 @@ class Judge:
         if not only_excludes:
             gains = np.array([hit.gain for hit in results], np.float64)
             certain = gains >= NAMED
-            if not (probabilities_of(judged) >= _UNLIKELY * fold).any():
+            # What is excluded can only be seen, so that no name is enough.
+            if not self.excludes and not (probabilities_of(judged) >= _UNLIKELY * fold).any():
                 answers = [any(answers_all(one, understood) for one in hit.why) for hit in results]
                 certain |= np.array(answers, np.bool_)
             cosines = cosines + gains * self.statistics.deviation

@@ -32,10 +32,14 @@ h1 + p { margin: 0 0 1.8rem; max-width: 50rem; color: var(--soft); }
 main { display: grid; gap: 1.7rem 2rem; }
 main { grid-template-columns: repeat(auto-fill, minmax(min(100%, 30rem), 1fr)); }
 section { min-width: 0; }
+section:only-child { grid-column: 1 / -1; }
+section h3 { font-size: .85rem; margin: 1.2rem 0 .5rem; color: var(--soft); }
+figcaption small { display: block; font-style: italic; }
 h2 { font-size: 1.05rem; line-height: 1.3; margin: 0; }
 section > p { margin: 0 0 .5rem; font-size: .8rem; color: var(--soft); }
 ol { list-style: none; margin: 0; padding: 0; }
 ol { display: grid; gap: .6rem; grid-template-columns: repeat(auto-fill, minmax(6.5rem, 1fr)); }
+section:only-child ol { grid-template-columns: repeat(auto-fill, minmax(9rem, 1fr)); }
 figure { margin: 0; }
 img { display: block; width: 100%; aspect-ratio: 1; object-fit: cover; border-radius: .5rem; }
 .right img { outline: 3px solid var(--right); outline-offset: 1px; }
@@ -87,11 +91,19 @@ def _section(result: QueryResult) -> str:
     )
     parts = (language and language.english_name, result.translation)
     subtitle = " · ".join(part for part in parts if part)
-    hits = "\n".join(_figure(hit) for hit in result.hits)
+    fold = len(result.hits) if result.fold is None else result.fold
+    lists = [_list(result.hits[:fold])] if fold or not result.hits else []
+    if fold < len(result.hits):
+        heading = "Less certain" if fold else "Nothing fits well; the nearest"
+        lists += [f"<h3>{heading}</h3>", _list(result.hits[fold:])]
     return (
         f"<section>\n<h2><span {attributes}>{html.escape(result.query)}</span></h2>\n"
-        f"<p>{html.escape(subtitle)}</p>\n<ol>\n{hits}\n</ol>\n</section>"
+        f"<p>{html.escape(subtitle)}</p>\n{chr(10).join(lists)}\n</section>"
     )
+
+
+def _list(hits: Sequence[RenderedHit]) -> str:
+    return "\n".join(["<ol>", *(_figure(hit) for hit in hits), "</ol>"])
 
 
 def _figure(hit: RenderedHit) -> str:
@@ -103,10 +115,13 @@ def _figure(hit: RenderedHit) -> str:
         about = (printable(str(hit.file)), hit.taken and f"{hit.taken:%Y-%m-%d %H:%M}")
         tip = html.escape(" · ".join(part for part in about if part))
         link = f'<a href="{html.escape(hit.file.as_uri())}" title="{tip}">'
-        image, name = f"{link}{image}</a>", f"{link}{name}</a>"
+        # Cameras give files of different folders the same names.
+        folder = html.escape(printable(hit.file.parent.name))
+        image, name = f"{link}{image}</a>", f"{link}{f'{folder}/' if folder else ''}{name}</a>"
+    reasons = f"<small>{html.escape(hit.reasons)}</small>" if hit.reasons else ""
     return (
         f"<li{css_class}><figure>{image}"
-        f"<figcaption>{hit.shown_score} {name}</figcaption></figure></li>"
+        f"<figcaption>{hit.shown_score} {name}{reasons}</figcaption></figure></li>"
     )
 
 

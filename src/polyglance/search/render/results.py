@@ -29,6 +29,8 @@ class RenderedHit:
     """When it was taken."""
     probability: float | None = None
     """How probable it is that it fits, where that is known; shown instead of the score."""
+    reasons: str = ""
+    """What else than its pixels speaks for it."""
 
     @property
     def shown_score(self) -> str:
@@ -46,3 +48,5 @@ class QueryResult:
     hits: Sequence[RenderedHit]
     translation: str = ""
     """The query in English."""
+    fold: int | None = None
+    """How many of the first hits fit well, where that is known."""
