@@ -149,6 +149,7 @@ def test_a_year_is_no_filter_of_files_that_are_named_so(album: Library) -> None:
     assert len(hits) == 10
     assert names(hits)[0] == "dated"
     assert album.search("Oma 2018", off=["names"]) == []
+    assert names(album.search("photos from 2018", k=20)) == []  # nothing but a date
     assert len(album.search("Oma 2018", off=["dates"], k=20)) == 11
 
 
@@ -260,7 +261,15 @@ def test_a_place_that_folders_are_named_after_is_no_filter(album: Library) -> No
     assert hits[0].score > 0.99  # the model read "blue"
     found = {hit.path.stem: reasons(hit) for hit in hits[:2]}
     assert found == {"tower": [("place", "Paris")], "scan": [("place", "Paris")]}
-    assert hits[0].gain == hits[1].gain  # neither is twice in Paris
+    assert hits[0].gain == hits[1].gain == pytest.approx(5)  # neither is twice in Paris
+    put(album, "/Munich Germany/x.jpg", "blue")
+    put(album, "/a/square.jpg", "blue", latitude=48.1374, longitude=11.5755)
+    album.refresh_signals()
+    # A folder's whole name comes first; what was taken there still gains rank.
+    first, second, *others = album.search("Munich Germany", k=20)
+    assert (first.path.stem, second.path.stem) == ("x", "square")
+    assert second.gain == pytest.approx(5)
+    assert max(hit.gain for hit in others) == 0
 
 
 def test_a_coordinate_gets_the_city_that_reaches_it() -> None:

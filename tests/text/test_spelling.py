@@ -39,6 +39,17 @@ def test_lists_keep_words_and_their_frequency(lists: WordLists) -> None:
     assert set(lists.frequent["der"]) == {"de"}
 
 
+def test_a_word_is_found_without_keeping_its_list(lists: WordLists) -> None:
+    [code, *_] = lists.languages
+    words = WordLists(lists._folder).words(code)
+    for word in (min(words), max(words), *list(words)[:50]):
+        assert lists.find(word, code) == words[word]
+    assert lists.find(f"{min(words)}x", code) is None
+    assert lists.find("", code) is None
+    assert code not in lists._lists
+    assert lists.find("word", "xx") is None
+
+
 def test_a_language_of_which_too_little_is_known_gets_no_list(tmp_path: Path) -> None:
     once = {f"word{number}": 1 for number in range(10)}
     write_word_lists({"fi": once, "en": {"dog": 9}}, tmp_path)

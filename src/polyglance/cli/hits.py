@@ -42,7 +42,7 @@ def check_page_name(path: Path) -> None:
 
 
 def write_page(
-    path: Path, library: Library, title: str, language: str | None, hits: Sequence[Hit]
+    path: Path, library: Library, title: str, language: str | None, hits: SearchResults
 ) -> None:
     """Write hits as a page with names, links and tooltips.
 
@@ -71,14 +71,13 @@ def print_understood(understood: Understood) -> None:
         )
 
 
-def _describe(results: Sequence[Hit]) -> list[str]:
+def _describe(results: SearchResults) -> list[str]:
     """Return how a query was understood, for a page."""
-    parts = getattr(results, "understood", ())
-    lines = [f"{part.signal}: {printable(part.label)}" for part in parts]
-    if searched_for := getattr(results, "searched_for", None):
-        lines.append(f"searched for: {printable(searched_for)}")
-    if excluded := getattr(results, "excluded", ()):
-        lines.append(f"without: {', '.join(map(printable, excluded))}")
+    lines = [f"{part.signal}: {printable(part.label)}" for part in results.understood]
+    if results.searched_for is not None:
+        lines.append(f"searched for: {printable(results.searched_for)}")
+    if results.excluded:
+        lines.append(f"without: {', '.join(map(printable, results.excluded))}")
     return lines
 
 
@@ -112,7 +111,7 @@ def print_paths(paths: Sequence[Path], end: str = "\n") -> None:
 
 
 def print_hits(
-    library: Library, title: str, language: str | None, hits: Sequence[Hit], *, plain: bool
+    library: Library, title: str, language: str | None, hits: SearchResults, *, plain: bool
 ) -> None:
     """Print hits as lines that end in the whole path, in a terminal with colours below pictures.
 
@@ -157,7 +156,7 @@ def display_path(path: Path) -> str:
     return printable(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
-def _lines(hits: Sequence[Hit], terminal: Console, *, numbered: bool) -> list[Text]:
+def _lines(hits: SearchResults, terminal: Console, *, numbered: bool) -> list[Text]:
     """Return a line for each hit, below a heading; the path is last, so that nothing cuts it."""
     from rich.text import Text
 
@@ -166,9 +165,8 @@ def _lines(hits: Sequence[Hit], terminal: Console, *, numbered: bool) -> list[Te
     heading = f"{'rerank  ' if reranked else ''}{' match' if judged else 'cosine'}  file"
     width = len(str(len(hits)))
     lines = [Text(f"{'':{width}}  {heading}" if numbered else heading, style="dim")]
-    fold = getattr(hits, "fold", None)
     for number, hit in enumerate(hits, start=1):
-        if number - 1 == fold:
+        if number - 1 == hits.fold:
             lines.append(Text("less certain:", style="dim"))
         cells = [f"{number:>{width}}"] if numbered else []
         if reranked:
@@ -201,7 +199,7 @@ def _reasons(hit: Hit) -> str:
     return "; ".join(found)
 
 
-def _render(library: Library, title: str, language: str | None, hits: Sequence[Hit]) -> QueryResult:
+def _render(library: Library, title: str, language: str | None, hits: SearchResults) -> QueryResult:
     """Return hits with their pictures; unreadable ones are grey."""
     from PIL import Image
 
@@ -225,7 +223,7 @@ def _render(library: Library, title: str, language: str | None, hits: Sequence[H
                 reasons=_reasons(hit),
             )
         )
-    return QueryResult(title, language, rendered, fold=getattr(hits, "fold", None))
+    return QueryResult(title, language, rendered, fold=hits.fold)
 
 
 def _format_span(hit: Hit) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,28 +10,17 @@ import pytest
 
 from benchmarks.experiments.reader_candidates import evaluate, keep_scores, load_shipped
 from benchmarks.experiments.reader_sizes import shorten
-from polyglance.demo.photographs import FOLDER
+from helpers.photo_manifests import write_photo_manifests
 from polyglance.encoders.reader import Reader
 from polyglance.evaluation.pair_scores import pair_scores
 from polyglance.recipes import open_recipe
 from polyglance.recipes.compact_reader.config import ReaderCorpus
 
-TEXTS = ("a cup of coffee", "ein Hund am Strand", "a boat on the water", "一座桥")
-
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Four photographs of the demo with a caption and a question each."""
-    for name in ("train", "test"):  # images of tests are left out of training, by their names
-        lines = []
-        for path, text in zip(sorted(FOLDER.glob("*.webp"))[:4], TEXTS, strict=True):
-            image = f"{name}-{path.name}"
-            (tmp_path / image).write_bytes(path.read_bytes())
-            lines += [
-                {"image": image, "captions": {"en": [text]}},
-                {"image": image, "question": "what is it?", "answer": "cat", "language": "en"},
-            ]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    write_photo_manifests(tmp_path, "train", "test")
     return tmp_path
 
 

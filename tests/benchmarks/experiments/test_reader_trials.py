@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,25 +10,14 @@ import yaml
 
 from benchmarks.experiments import reader_trials
 from benchmarks.experiments.reader_trials import open_variants, try_variants
-from polyglance.demo.photographs import FOLDER
+from helpers.photo_manifests import write_photo_manifests
 from polyglance.errors import PolyglanceError
-
-TEXTS = ("a cup of coffee", "ein Hund am Strand", "a boat on the water", "一座桥")
 
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
     """Four photographs of the demo, in training and in validation, and a recipe of a few pairs."""
-    for name in ("train", "val"):
-        lines = []
-        for path, text in zip(sorted(FOLDER.glob("*.webp"))[:4], TEXTS, strict=True):
-            image = f"{name}-{path.name}"
-            (tmp_path / image).write_bytes(path.read_bytes())
-            lines += [
-                {"image": image, "captions": {"en": [text]}},
-                {"image": image, "question": "what is it?", "answer": "cat", "language": "en"},
-            ]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    write_photo_manifests(tmp_path, "train", "val")
     settings = {
         "system": "compact_reader", "layers": 1, "image_layers": True,
         "captions": [{"manifest": "train.jsonl"}], "questions": [{"manifest": "train.jsonl"}],

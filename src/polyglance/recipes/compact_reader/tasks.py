@@ -99,23 +99,14 @@ def matching_task(
     hard_negatives: Indices | None = None,
 ) -> MatchingTask:
     """Return the task that a recipe's settings of retrieval describe."""
+    shared: dict[str, Any] = {
+        "batch": config.batch,
+        "hard_negatives": hard_negatives,
+        "warmup_steps": config.hard_negative_warmup,
+    }
     if config.group_size:
-        return GroupRetrievalTask(
-            model,
-            corpus,
-            batch=config.batch,
-            group_size=config.group_size,
-            hard_negatives=hard_negatives,
-            warmup_steps=config.hard_negative_warmup,
-        )
-    return ListwiseRetrievalTask(
-        model,
-        corpus,
-        batch=config.batch,
-        negatives=config.negatives,
-        hard_negatives=hard_negatives,
-        warmup_steps=config.hard_negative_warmup,
-    )
+        return GroupRetrievalTask(model, corpus, group_size=config.group_size, **shared)
+    return ListwiseRetrievalTask(model, corpus, negatives=config.negatives, **shared)
 
 
 class TransferredQuestions(VQATask):

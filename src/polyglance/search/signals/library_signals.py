@@ -15,7 +15,12 @@ import numpy as np
 from polyglance.search.signals.folding import fold
 from polyglance.search.signals.ranking import MAX_FREQUENCY, SignalQuery, collect
 from polyglance.search.signals.understanding import Periods, Understood, check_signals, understand
-from polyglance.search.signals.word_index import FileWordIndex, WordIndex, words_path
+from polyglance.search.signals.word_index import (
+    FileWordIndex,
+    WordIndex,
+    items_with_all,
+    words_path,
+)
 from polyglance.search.signals.words import query_words, split_words
 from polyglance.search.sql_store import SqlStore
 from polyglance.search.store import Details, Ids, Store
@@ -173,12 +178,7 @@ class LibrarySignals:
         if index is None or not words:
             return []
         index.refresh(complete=False)
-        postings = index.postings([f"n:{word}" for word in words])
-        if len(postings) < len(words):
-            return []
-        found, *others = sorted(postings.values(), key=len)
-        for items in others:
-            found = found[items[np.searchsorted(items, found).clip(max=len(items) - 1)] == found]
+        found = items_with_all(index, [f"n:{word}" for word in words])
         if len(found) > min(max(1.0, MAX_FREQUENCY * index.count()), _MAX_NAMED):
             return []
         rows, store = list[tuple[int, str, str]](), cast("SqlStore", self._store)

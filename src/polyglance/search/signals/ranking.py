@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -26,7 +26,7 @@ from polyglance.search.query import Hit, Reason, Signal
 from polyglance.search.signals.calendar import Period
 from polyglance.search.signals.dates import DatePhrase
 from polyglance.search.signals.understanding import Understood
-from polyglance.search.signals.word_index import WordIndex, place_word
+from polyglance.search.signals.word_index import WordIndex, items_with_all, place_word
 from polyglance.search.signals.words import query_words
 from polyglance.search.store import Filter, Ids, Item, Span
 
@@ -124,7 +124,7 @@ class SignalQuery:
             found.append(Reason("name", self.understood.name, NAMED))
         for signal, parts in words.items():
             text = " ".join(dict.fromkeys(part.text for part in parts))
-            coverage = sum(part.share for part in parts)
+            coverage = min(sum(part.share for part in parts), 1.0)  # as in `_sum`
             found.append(Reason(signal, text, WEIGHTS[signal] * coverage**POWER))
         found.sort(key=lambda one: -one.score)
         found += [Reason(part.signal, part.text, 0.0) for part in self.understood.parts]
@@ -172,9 +172,8 @@ def collect(
     for shown, names in understood.ranked_places:
         # Taken there, or called so: either says the same.
         parts = list(words.postings([place_word(name) for name in names]).values())
-        called = list(words.postings([f"n:{word}" for word in query_words(shown)]).values())
-        if called and "names" not in off:
-            parts.append(reduce(np.intersect1d, called))
+        if "names" not in off:
+            parts.append(items_with_all(words, [f"n:{word}" for word in query_words(shown)]))
         items = _union([part for part in parts if len(part)])
         evidence += [_Evidence("place", shown, items)] if len(items) else []
     if "dates" not in off:

@@ -18,6 +18,7 @@ from typing import Literal
 from polyglance.errors import PolyglanceError
 from polyglance.search.signals.dates import DatePhrase, find_dates
 from polyglance.search.signals.folding import Folded, fold
+from polyglance.search.signals.words import query_words
 
 SwitchableSignal = Literal["names", "dates", "places", "text"]
 SIGNALS: tuple[SwitchableSignal, ...] = ("names", "dates", "places", "text")
@@ -142,8 +143,9 @@ def understand(
         names += [name for name in place_names if name not in names]
     rest = _without(text, cut) if cut else text
     without_dates = _without(text, [(one.start, one.end) for one in explicit])
-    if without_dates and is_name(text, periods):
-        return Understood(text, rest=text, name=text)
+    # Of "photos from 2023" nothing but the date is left to be in a name.
+    if without_dates and is_name(text, periods if query_words(without_dates) else ()):
+        return Understood(text, rest=text, ranked_places=tuple(ranked), name=text)
     return Understood(
         rest or text,
         tuple(parts),

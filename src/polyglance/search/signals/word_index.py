@@ -19,7 +19,7 @@ import sqlite3
 import threading
 import zlib
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -79,6 +79,17 @@ class WordIndex(Protocol):
 
     def close(self) -> None:
         """Close the file or connection."""
+
+
+def items_with_all(index: WordIndex, words: Collection[str]) -> Ids:
+    """Return the rising ids of the items that have all of some words of an index."""
+    postings = index.postings(list(words))
+    if not words or len(postings) < len(words):
+        return np.zeros(0, np.int64)
+    found, *others = sorted(postings.values(), key=len)
+    for items in others:
+        found = found[items[np.searchsorted(items, found).clip(max=len(items) - 1)] == found]
+    return found
 
 
 def document_words(path: str, taken: str, place: str | None, text: str | None) -> set[str]:

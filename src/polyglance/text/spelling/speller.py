@@ -106,8 +106,10 @@ class Speller:
         found = dict[str, float]()
         for code in self._lists.languages:
             word = normalise_word(typed, code)
-            own = self._lists.words(code).get(word, -_UNKNOWN_BITS)
-            if own > -_ALONE_BITS or (code in likely and word in self._lists.known(code)):
+            own = self._lists.find(word, code)
+            if own is None and code in likely and word in self._lists.known(code):
+                found[code] = -_UNKNOWN_BITS
+            elif own is not None and own > -_ALONE_BITS:
                 found[code] = own
         return max(found, key=lambda code: (found[code], code), default=None)
 

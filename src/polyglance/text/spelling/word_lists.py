@@ -56,6 +56,17 @@ class WordLists:
             self._lists[language] = dict(_parse(path)) if path.is_file() else {}
         return self._lists[language]
 
+    def find(self, word: str, language: str) -> float | None:
+        """Return a word's log probability in a language, None if its list lacks it.
+
+        The list is not kept: for one word, all languages would take 60 MiB.
+        """
+        path = self._folder / f"{language}.xz"
+        if language in self._lists or not path.is_file():
+            return self.words(language).get(word)
+        _, found, rest = f"\n{_read(path)}".partition(f"\n{word}\t")
+        return -int(rest.partition("\n")[0]) / _STEPS if found else None
+
     def known(self, language: str) -> KnownWords:
         """Return words that a language's list lacks; empty for a language without such a set."""
         if language not in self._known:
@@ -119,9 +130,19 @@ def _write(path: Path, lines: list[str]) -> None:
 
 
 def _parse(path: Path) -> list[tuple[str, float]]:
+    pairs = (line.rpartition("\t") for line in _read(path).split("\n"))
     try:
-        lines = decompress_xz(path.read_bytes()).decode().split("\n")
-        pairs = (line.rpartition("\t") for line in lines)
         return [(word, -int(steps) / _STEPS) for word, _, steps in pairs]
+    except ValueError as error:
+        raise _damaged(path, error) from error
+
+
+def _read(path: Path) -> str:
+    try:
+        return decompress_xz(path.read_bytes()).decode()
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} is damaged ({error}): install Polyglance again") from error
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path} is damaged ({error}): install Polyglance again")
