@@ -85,13 +85,13 @@ def train(parts: Path, data: Path, out: Path, *changes: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(parts: Path, data: Path) -> Path:
-    return train(parts, data, data.parent / "run")
+def run(parts: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(parts, data, tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture(scope="module")
-def run_without_mlm(parts: Path, data: Path) -> Path:
-    return train(parts, data, data.parent / "run_without_mlm", "pretraining=null")
+def run_without_mlm(parts: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(parts, data, tmp_path_factory.mktemp("run_without_mlm"), "pretraining=null")
 
 
 def invoke(*arguments: object) -> Result:
