@@ -9,7 +9,13 @@ from polyglance.encoders.occlusion import MAX_PAIRS, choose_windows, spread_cred
 
 
 @pytest.mark.parametrize(
-    ("grid", "numbers"), [(7, [49, 36, 25, 9, 9, 9]), (8, [64, 36, 16, 16, 9, 9])]
+    ("grid", "numbers"),
+    [
+        (7, [49, 36, 25, 9, 9, 4]),
+        (8, [64, 36, 16, 16, 9, 9]),
+        (9, [64, 16, 16, 16, 9, 9]),
+        (10, [64, 25, 25, 16, 9, 9]),
+    ],
 )
 def test_windows_are_as_fine_as_the_budget_allows(grid: int, numbers: list[int]) -> None:
     assert [len(choose_windows(grid, texts)) for texts in (2, 3, 5, 7, 8, 40)] == numbers

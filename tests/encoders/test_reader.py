@@ -20,6 +20,7 @@ from helpers.small_reader import ANSWERS, GRID, SmallReader, small_reader
 from polyglance.encoders.model_folder import PICTURE, READER, READER_CONFIG, ModelFolder
 from polyglance.encoders.onnx_encoder import OnnxEncoder
 from polyglance.encoders.reader import Reader
+from polyglance.encoders.reader_network import ReaderNetwork
 from polyglance.encoders.reader_pictures import CROPS
 from polyglance.encoders.sessions import normalise_pixels, picture_pixels
 from polyglance.errors import DataError, PolyglanceError
@@ -56,17 +57,13 @@ def pictures() -> list[Image.Image]:
     ]
 
 
-def torch_regions(
-    small: SmallReader, pictures: list[Image.Image], *, half: bool = False
-) -> Regions:
-    """Return the cells of pictures as in training; ``half`` rounds them as encoded pictures do."""
+def torch_regions(small: SmallReader, pictures: list[Image.Image]) -> Regions:
+    """Return the cells of pictures as in training."""
     settings = small.dual.pictures
     pixels = np.stack([picture_pixels(picture, settings) for picture in pictures])
     x = torch.from_numpy(normalise_pixels(pixels, settings))
     cells = small.dual.model.get_submodule("image_backbone")(x).flatten(2).transpose(1, 2)
     rows = torch.cat([cells.mean(1, keepdim=True), cells], dim=1)
-    if half:
-        rows = rows.half().float()
     boxes = np.concatenate([[[0, 0, 1, 1]], grid_boxes(GRID)]).astype(np.float32)
     packing = Packing.of([rows.shape[1]] * len(rows))
     return Regions(rows.flatten(0, 1), torch.from_numpy(np.tile(boxes, (len(rows), 1))), packing)
@@ -76,13 +73,19 @@ def torch_regions(
 def in_torch(
     small: SmallReader, text: str, pictures: list[Image.Image], *, half: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return match and logits of a text with each picture."""
+    """Return match and logits of a text with each picture.
+
+    ``half`` rounds the rows of pictures as encoded pictures do, for the match.
+    """
     ids = torch.tensor(tokenizer().encode(text, max_length=20))
     count = len(pictures)
     texts = Text(ids.repeat(count), Packing.of([len(ids)] * count))
-    regions = torch_regions(small, pictures, half=half)
+    regions = torch_regions(small, pictures)
     model = small.model.cross_encoder
-    return model.score(texts, model.embed_regions(regions)), small.model(texts, regions)
+    images = model.embed_regions(regions)
+    if half:
+        images = PackedRows(images.rows.half().float(), images.packing)
+    return model.score(texts, images), small.model(texts, regions)
 
 
 @pytest.mark.usefixtures("float32")
@@ -114,6 +117,32 @@ def test_it_computes_what_torch_does(
         assert by_text[text] == pytest.approx(expected, abs=2 * ROUNDING)
     assert sum(by_text.values()) == pytest.approx(1)
     assert [a.probability for a in answers] == sorted(by_text.values(), reverse=True)
+
+
+@pytest.mark.usefixtures("float32")
+def test_many_pictures_are_read_in_parts(
+    small: SmallReader, folder: Path, pictures: list[Image.Image]
+) -> None:
+    shades = [Image.fromarray(np.asarray(pictures[0]) // 40 * n) for n in range(40)]
+    reader = Reader.open(folder)
+    encoded = reader.encode_images(shades)
+    expected, _ = in_torch(small, QUESTION, shades, half=True)
+    assert len(np.unique(expected.numpy().round(2))) > 10
+    # Neighbours differ by more: none is at another's place.
+    np.testing.assert_allclose(reader.score(QUESTION, encoded), expected.numpy(), atol=5 * ROUNDING)
+    assert expected.diff().abs().mean() > 10 * ROUNDING
+    assert reader.encode_images([]) == []
+    assert len(reader.score(QUESTION, [])) == 0
+
+
+def test_a_graph_that_is_no_readers_is_refused(small: SmallReader, tmp_path: Path) -> None:
+    folder = small.export(tmp_path / "model")
+    (folder / READER).write_bytes((folder / READER).read_bytes()[:100])
+    with pytest.raises(DataError, match=r"reader\.onnx"):
+        Reader.open(folder).ask(np.zeros((9, 9, 3), np.uint8), QUESTION)
+    content = (folder / PICTURE).read_bytes()
+    with pytest.raises(DataError, match=r"is no reader's graph \(no node has a weight called"):
+        ReaderNetwork(content, folder / READER, 1)
 
 
 def test_answers_are_in_the_language_of_the_question(

@@ -13,7 +13,7 @@ from helpers.small_mmp import SmallModel, pixel_values, small_model
 from polyglance.encoders.graph_reader import read_graph
 from polyglance.encoders.half_precision import without_float16
 from polyglance.encoders.model_folder import PICTURE, TEXT, VOCABULARY, ModelFolder
-from polyglance.encoders.subgraph import cut_graph, input_of_weight
+from polyglance.encoders.subgraph import cut_graph, input_of_weight, rest_of_graph
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.encoders.word_table import WordTable
 
@@ -56,12 +56,34 @@ def test_what_comes_after_the_value_is_gone(folder: ModelFolder) -> None:
     assert folder.read_file(PICTURE) == content
 
 
+def test_both_parts_of_a_graph_compute_what_it_does(folder: ModelFolder) -> None:
+    content = without_float16(folder.read_file(PICTURE))
+    value = input_of_weight(content, "visual_input.weight")
+    lower, upper = cut_graph(content, value), rest_of_graph(content, value)
+    pixels = np.random.default_rng(0).normal(size=(1, 3, 64, 64)).astype(np.float32)
+    sessions = [
+        onnxruntime.InferenceSession(part, providers=["CPUExecutionProvider"])
+        for part in (content, lower, upper)
+    ]
+    [expected] = sessions[0].run(None, {"pixel_values": pixels})
+    [cells] = sessions[1].run(None, {"pixel_values": pixels})
+    [found] = sessions[2].run(None, {value: cells})
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    whole, rest, first = (read_graph(part) for part in (content, upper, lower))
+    assert [given.name for given in rest.inputs] == [value]
+    assert [made.name for made in rest.outputs] == [made.name for made in whole.outputs]
+    assert len(first.nodes) + len(rest.nodes) == len(whole.nodes)
+    assert not [name for name in rest.weights if name.startswith("image_backbone")]
+
+
 def test_a_value_that_is_not_there_is_named(folder: ModelFolder) -> None:
     content = folder.read_file(PICTURE)
     with pytest.raises(ValueError, match="no node has a weight called nothing"):
         input_of_weight(content, "nothing")
     with pytest.raises(ValueError, match="no node has an output called nothing"):
         cut_graph(content, "nothing")
+    with pytest.raises(ValueError, match="no node takes a value called nothing"):
+        rest_of_graph(content, "nothing")
 
 
 def test_words_are_the_rows_of_the_table(small: SmallModel, folder: ModelFolder) -> None:

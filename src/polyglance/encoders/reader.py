@@ -6,7 +6,7 @@ feature map, before pooling, where what is seen is still where it was seen.
 
 Explanations are by occlusion (Zeiler and Fergus 2014): windows of the picture are hidden, with
 each word and without it, and a window's credit is how much less the word then adds to the
-match. Gradients would need a second graph; this takes a batch of about a hundred and fifty pairs.
+match. Gradients would need a second graph; this reads about a hundred pairs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +32,9 @@ from polyglance.encoders.model_folder import (
 from polyglance.encoders.occlusion import choose_windows, spread_credit
 from polyglance.encoders.protocol import PicklableEncoder, Picture, Vectors
 from polyglance.encoders.reader_files import read_reader_config, unusable
+from polyglance.encoders.reader_network import ReaderNetwork
 from polyglance.encoders.reader_pictures import CROPS, EncodedPicture, PictureCells
-from polyglance.encoders.sessions import (
-    open_session,
-    run_session,
-    threads_by_environment,
-)
+from polyglance.encoders.sessions import threads_by_environment
 from polyglance.encoders.text_states import TextStates
 from polyglance.encoders.unigram import UnigramTokenizer
 from polyglance.encoders.vocabulary import Vocabulary
@@ -115,7 +111,14 @@ class Reader(PicklableEncoder):
     def encode_images(self, images: Sequence[Picture]) -> list[EncodedPicture]:
         """Encode pictures for any number of texts."""
         self._open()
-        return self._pictures.encode(as_list(images), self._num_threads or available_cores())
+        pictures, encoded = as_list(images), list[EncodedPicture]()
+        for start in range(0, len(pictures), _PAIR_BATCH):
+            some = pictures[start : start + _PAIR_BATCH]
+            found = self._pictures.encode(some, self._num_threads or available_cores())
+            rows = self._network.picture_rows(np.stack([cells for cells, _ in found]))
+            for own, (_, vector) in zip(rows.astype(np.float16), found, strict=True):
+                encoded.append(EncodedPicture(own, vector))
+        return encoded
 
     def dual_scores(
         self,
@@ -154,9 +157,8 @@ class Reader(PicklableEncoder):
         words = self._word_rows(self._tokenizer.encode(text, self.max_text_tokens))
         scores = [np.zeros(0, np.float32)]
         for start in range(0, len(encoded), _PAIR_BATCH):
-            some = [picture.cells for picture in encoded[start : start + _PAIR_BATCH]]
-            cells = np.stack(some).astype(np.float32)
-            scores.append(self._read(words, cells)[0])
+            some = [picture.rows for picture in encoded[start : start + _PAIR_BATCH]]
+            scores.append(self._network.read(words, np.stack(some).astype(np.float32))[0])
         return np.concatenate(scores)
 
     def ask(
@@ -263,45 +265,22 @@ class Reader(PicklableEncoder):
             mask[list(own)] = 0
         cell_masks = np.ones((1 + len(windows), len(cells)), np.float32)
         cell_masks[1:, 1:] -= windows.reshape(len(windows), -1)
-        texts = np.repeat(text_masks, len(cell_masks), axis=0)
-        pictures = np.tile(cell_masks, (len(text_masks), 1))
-        words = np.repeat(self._word_rows(ids, text_masks), len(cell_masks), axis=0)
+        words = self._word_rows(ids, text_masks)
+        rows = self._network.picture_rows(cells[None], cell_masks)
+        shape = (len(text_masks), len(cell_masks))
+        texts, pictures = (place.ravel() for place in np.indices(shape))
         parts = [slice(start, start + _PAIR_BATCH) for start in range(0, len(texts), _PAIR_BATCH)]
         found = [
-            self._read(words[at], cells[None], text_mask=texts[at], cell_mask=pictures[at])
+            self._network.read(
+                words[texts[at]],
+                rows[pictures[at]],
+                text_mask=text_masks[texts[at]],
+                cell_mask=cell_masks[pictures[at]],
+            )
             for at in parts
         ]
-        shape = (len(text_masks), len(cell_masks))
         match, answers = (np.concatenate(part) for part in zip(*found, strict=True))
         return match.reshape(shape), answers.reshape(*shape, -1)
-
-    def _read(
-        self,
-        words: Floats,
-        cells: Floats,
-        *,
-        text_mask: Floats | None = None,
-        cell_mask: Floats | None = None,
-    ) -> tuple[Floats, Floats]:
-        """Return the match (pairs,) and the answers' logits (pairs, answers) of pairs.
-
-        One of words (1, steps, width) and cells (1, cells, width) may stand for all pairs.
-        """
-        masks = [len(mask) for mask in (text_mask, cell_mask) if mask is not None]
-        count = max(len(words), len(cells), *masks)
-        text_mask = np.ones((count, words.shape[1]), np.float32) if text_mask is None else text_mask
-        cell_mask = np.ones((count, cells.shape[1]), np.float32) if cell_mask is None else cell_mask
-        inputs = {
-            "word_rows": np.broadcast_to(words, (count, *words.shape[1:])),
-            "cells": np.broadcast_to(cells, (count, *cells.shape[1:])),
-        }
-        inputs = {name: np.ascontiguousarray(value) for name, value in inputs.items()}
-        session = self._session
-        path = self.folder.path / READER
-        match, answers = run_session(
-            session, path, text_mask=text_mask, cell_mask=cell_mask, **inputs
-        )
-        return match, answers
 
     def _word_rows(self, ids: Sequence[int], masks: Floats | None = None) -> Floats:
         """Return what the graph takes of a text, (1 or masks, ids, width).
@@ -322,7 +301,8 @@ class Reader(PicklableEncoder):
 
     def _answer_probabilities(self, crops: Floats, ids: Sequence[int]) -> Floats:
         """Return the probability of each answer, (answers,), averaged over crops of a picture."""
-        logits = self._read(self._word_rows(ids), crops)[1]
+        rows = self._network.picture_rows(crops)
+        logits = self._network.read(self._word_rows(ids), rows)[1]
         if self.config.loss == "binary":
             probabilities = 1 / (1 + np.exp(-logits))
         else:
@@ -338,7 +318,7 @@ class Reader(PicklableEncoder):
             lambda: self._tokenizer,
             lambda: self._text_states if self.config.text_layers else self._table,
             lambda: self._pictures.session,
-            lambda: self._session,
+            lambda: self._network,
         ]
         threads = min(2, self._num_threads or available_cores())
         with ThreadPoolExecutor(threads, thread_name_prefix="open") as pool:
@@ -380,9 +360,9 @@ class Reader(PicklableEncoder):
             raise unusable(self.folder.path / TEXT, error) from error
 
     @cached_property
-    def _session(self) -> Any:
+    def _network(self) -> ReaderNetwork:
         content, path = self.folder.read_file(READER), self.folder.path / READER
-        return open_session(content, path, threads=self._num_threads)
+        return ReaderNetwork(content, path, self._num_threads)
 
     @cached_property
     def _pictures(self) -> PictureCells:

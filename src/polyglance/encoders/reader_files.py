@@ -66,6 +66,11 @@ def unusable(path: Path, error: Exception) -> DataError:
     )
 
 
+def damaged(path: Path, error: Exception) -> DataError:
+    """Return the error that a reader's graph is none."""
+    return DataError(f"{path} is no reader's graph ({error_reason(error)}): {REINSTALL_HINT}")
+
+
 def has_reader(folder: ModelFolder) -> bool:
     """Return whether a model comes with a reader."""
     return {READER, READER_CONFIG} <= set(folder.description.files)

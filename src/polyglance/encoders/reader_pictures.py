@@ -47,8 +47,9 @@ Floats = NDArray[np.float32]
 class EncodedPicture(NamedTuple):
     """A picture, for any number of texts."""
 
-    cells: NDArray[np.float16]
-    """Their mean, then the cells row by row, (1 + cells, width)."""
+    rows: NDArray[np.float16]
+    """What the reader makes of the cells' mean, then of the cells row by row, (1 + cells, width).
+    """
     vector: Floats | None
     """The dual encoder's unit vector at the reader's size; None where it is the library's own."""
 
@@ -66,17 +67,14 @@ class PictureCells:
         self.settings = replace(settings, size=config.image_size or settings.size)
         self.own_size = self.settings.size != settings.size
 
-    def encode(self, pictures: Sequence[Picture], threads: int) -> list[EncodedPicture]:
-        """Encode pictures; a thread takes one at a time."""
+    def encode(
+        self, pictures: Sequence[Picture], threads: int
+    ) -> list[tuple[Floats, Floats | None]]:
+        """Return each picture's cells and vector; a thread takes one picture at a time."""
         if min(len(pictures), threads) < 2:
-            return [self.encode_one(picture) for picture in pictures]
+            return [self._run(picture) for picture in pictures]
         with ThreadPoolExecutor(threads, thread_name_prefix="cells") as pool:
-            return list(pool.map(self.encode_one, pictures))
-
-    def encode_one(self, picture: Picture) -> EncodedPicture:
-        """Encode a picture for any number of texts."""
-        cells, vector = self._run(picture)
-        return EncodedPicture(cells.astype(np.float16), vector)
+            return list(pool.map(self._run, pictures))
 
     def cells(self, picture: Picture) -> Floats:
         """Return the cells of one picture."""

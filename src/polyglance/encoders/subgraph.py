@@ -1,4 +1,4 @@
-"""Cut a part out of an ONNX graph, without the package ``onnx``.
+"""Cut an ONNX graph into parts, without the package ``onnx``.
 
 A cross-encoder that shares a dual encoder's networks needs the cells of its feature map, which are
 an inner value of ``picture.onnx``, and the states of its lower layers, of ``text.onnx``. The cut
@@ -78,6 +78,18 @@ def add_output(model: bytes, output: str) -> bytes:
     return _with_graph(model, lambda graph: _add_output(graph, output))
 
 
+def rest_of_graph(model: bytes, value: str) -> bytes:
+    """Return an ONNX model that takes an inner value of another, in float32, as an input.
+
+    It computes what the other does, without what `cut_graph` computes alone.
+
+    Args:
+        model: An ONNX file.
+        value: The value's name; a ValueError says that no node takes it.
+    """
+    return _with_graph(model, lambda graph: _rest(graph, value))
+
+
 def _with_graph(model: bytes, change: Callable[[memoryview], bytes]) -> bytes:
     parts = list(read_fields(memoryview(model)))
     [graph] = (as_message(value) for number, value, _ in parts if number == _GRAPH)
@@ -98,15 +110,48 @@ def _add_output(graph: memoryview, output: str) -> bytes:
 
 
 def _cut(graph: memoryview, output: str) -> bytes:
+    kept = _needed_parts(graph, [output.encode()])
+    if not kept:
+        raise ValueError(f"no node has an output called {output}")
+    return b"".join([*kept, write_message(_OUTPUTS, _float_value(output.encode()))])
+
+
+def _rest(graph: memoryview, value: str) -> bytes:
+    if not any(
+        value.encode() in _names(node, _NODE_INPUTS)
+        for number, node, _ in read_fields(graph)
+        if number == _NODES
+    ):
+        raise ValueError(f"no node takes a value called {value}")
+    outputs = [whole for number, _, whole in read_fields(graph) if number == _OUTPUTS]
+    names = [
+        name
+        for number, output, _ in read_fields(graph)
+        if number == _OUTPUTS
+        for name in _names(output, _VALUE_NAME)
+    ]
+    kept = _needed_parts(graph, names, value.encode())
+    given = write_message(_INPUTS, _float_value(value.encode()))
+    return b"".join([*kept, given, *map(bytes, outputs)])
+
+
+def _needed_parts(graph: memoryview, outputs: Iterable[bytes], given: bytes = b"") -> list[bytes]:
+    """Return the fields of a graph that outputs need, but for these and the shapes of values.
+
+    Args:
+        graph: The graph.
+        outputs: Names of values; nothing is returned if no node makes one.
+        given: A value that need not be computed; empty for none.
+    """
     fields = list(read_fields(graph))
     nodes = [as_message(value) for number, value, _ in fields if number == _NODES]
-    needed, kept = {output.encode()}, set[int]()
+    needed, kept = set(outputs), set[int]()
     for place in reversed(range(len(nodes))):  # nodes come after what they take
         if needed & set(_names(nodes[place], _NODE_OUTPUTS)):
             kept.add(place)
-            needed |= set(_names(nodes[place], _NODE_INPUTS))
+            needed |= set(_names(nodes[place], _NODE_INPUTS)) - {given}
     if not kept:
-        raise ValueError(f"no node has an output called {output}")
+        return []
     content, place = list[bytes](), -1
     for number, value, whole in fields:
         place += number == _NODES
@@ -118,7 +163,7 @@ def _cut(graph: memoryview, output: str) -> bytes:
         ):
             continue
         content.append(bytes(whole))
-    return b"".join([*content, write_message(_OUTPUTS, _float_value(output.encode()))])
+    return content
 
 
 def _without_shape(value_info: memoryview) -> bytes:

@@ -102,3 +102,18 @@ def test_a_page_without_seeds_leaves_their_column_out() -> None:
     figures = {"shipped": {"en": shipped}, "compressed": {"en": 61.5}}
     figures |= {"whole_picture": {"en": 47.0}, "learned": {"en": {"questions": 7, "score": 69.04}}}
     assert "| English | 10 | 30.0 | 61.5 | 47.0 | 48.0 |" in reader_page.questions(figures)
+
+
+def test_trials_are_compared_with_the_first() -> None:
+    compared = {"mean": 0.5, "low": 0.25, "high": 0.75, "p": 0.0004, "queries": 1081}
+    figures = {
+        "date": "2026-11-19", "commit": "abc", "hardware": "a machine", "steps": 7,
+        "set": ["loop.warmup=60"], "mR": {"lists": [60.0, 61.0], "mine": [61.0, 61.0]},
+        "answers": {"lists": [50.0, 51.0], "mine": []}, "above_the_first": {"mine": compared},
+    }  # fmt: skip
+    text = reader_page.trials(figures)
+    assert "| lists with three negatives of either kind | 60.50 |  |  | 50.5 |" in text
+    assert "| mine | 61.00 | +0.50 [+0.25, +0.75] | < 0.001 |  |" in text
+    assert "1,081 pictures" in text
+    assert "2 seeds" in text
+    assert "7 steps, and `loop.warmup=60`. Measured 2026-11-19 at abc on a machine" in text
