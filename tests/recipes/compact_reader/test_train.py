@@ -7,7 +7,7 @@ import lzma
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -28,18 +28,23 @@ from polyglance.export.from_run import export_run
 from polyglance.models.vqa import VQAModel
 from polyglance.recipes import open_recipe
 from polyglance.recipes.compact_reader import train as reader_train
-from polyglance.recipes.compact_reader.config import ReaderCompression, ReaderRecipe
-from polyglance.recipes.compact_reader.data import load_data
+from polyglance.recipes.compact_reader.config import (
+    ReaderCompression,
+    ReaderCorpus,
+    ReaderRecipe,
+)
+from polyglance.recipes.compact_reader.data import ReaderData, load_data
 from polyglance.recipes.compact_reader.evaluation import ReaderEvaluation, dual_scores
 from polyglance.recipes.compact_reader.tasks import (
     DistilledAnswers,
     DistilledScores,
     TransferredQuestions,
+    find_hard_negatives,
     listwise_loss,
     mine_hard_negatives,
 )
 from polyglance.recipes.plan.compact_reader import build_reader_run
-from polyglance.recipes.vqa.questions import answer_targets
+from polyglance.recipes.vqa.questions import answer_targets, hash_share
 from polyglance.records import Record, write_manifest
 
 COLOURS = {"red": (250, 0, 0), "green": (0, 250, 0), "blue": (0, 0, 250), "white": (250,) * 3}
@@ -552,8 +557,67 @@ def test_questions_may_be_asked_more_often(recipe: ReaderRecipe, data: Path) -> 
     assert len(counts) == len(once.questions)
     assert set(counts.values()) == {1, 3}
     assert len(often.questions.table) == sum(counts.values())
-    with pytest.raises(PolyglanceError, match="repeat is for the manifests in questions alone"):
-        replace(recipe, captions=(replace(recipe.captions[0], repeat=2),))
+    with pytest.raises(PolyglanceError, match="repeat is for what is learned, not for tests"):
+        replace(recipe, test=ReaderCorpus("colours/val.jsonl", repeat=2))
+
+
+class TwoManifests(NamedTuple):
+    """Training images of which some are in a manifest of their own, too."""
+
+    recipe: ReaderRecipe
+    data: ReaderData
+    first: set[int]
+    others: set[int]
+    """With captions, too."""
+
+
+@pytest.fixture
+def two_manifests(recipe: ReaderRecipe, data: Path) -> TwoManifests:
+    folder = data / "colours"
+    lines = (folder / "train.jsonl").read_text(encoding="utf-8").splitlines(True)
+    (folder / "first.jsonl").write_text("".join(lines[:8]), encoding="utf-8")
+    first = ReaderCorpus("colours/first.jsonl", repeat=3)
+    two = replace(recipe, captions=(first, *recipe.captions))
+    loaded = load_data(two, data, "cpu")
+    # All training images are read in the order of their names.
+    names, own = (
+        {Path(json.loads(line)["image"]).name for line in some} for some in (lines, lines[:8])
+    )
+    learned = sorted(name for name in names if hash_share(name) >= recipe.answering.held_out)
+    numbers = {number for number, name in enumerate(learned) if name in own}
+    others = set(loaded.captions.record_ids.tolist()) - numbers
+    assert 6 <= len(numbers) <= 8  # some are held out
+    assert len(others) > 8
+    return TwoManifests(two, loaded, numbers, others)
+
+
+def test_images_of_a_corpus_may_be_sampled_more_often(two_manifests: TwoManifests) -> None:
+    recipe, loaded, first, others = two_manifests
+    model = reader_train.build_model(recipe, loaded, "cpu")
+    targets = answer_targets(loaded.answers, loaded.questions.questions)
+    matching: Any = reader_train.build_tasks(recipe, model, loaded, targets, None)[1]
+    rows = matching.corpus.captions.sample(30_000, np.random.default_rng(0))
+    drawn = np.bincount(loaded.captions.record_ids[rows], minlength=len(loaded.regions))
+    for image in first | others:
+        share = (3 if image in first else 1) / (3 * len(first) + len(others))
+        assert drawn[image] / len(rows) == pytest.approx(share, rel=0.2)
+
+
+def test_hard_negatives_may_be_of_the_images_own_corpus(two_manifests: TwoManifests) -> None:
+    recipe, loaded, first, others = two_manifests
+    settings = replace(recipe.retrieval, hard_negatives_of_corpus=True)
+    whole = mine_hard_negatives(loaded.dual.model, loaded.regions, loaded.captions, 99)
+    for k in (4, len(first)):  # the second is too many for the first manifest
+        near = find_hard_negatives(replace(settings, hard_negative_pool=k), loaded)
+        assert near is not None
+        assert near.shape == (len(loaded.regions), k)
+        for image, found in enumerate(near.tolist()):
+            pool = next((some for some in (first, others) if image in some), set[int]())
+            if len(pool) <= k:
+                pool = first | others
+            # The images that may be, in the order that they have among all.
+            assert found == [other for other in whole[image].tolist() if other in pool][:k]
+    assert find_hard_negatives(replace(settings, hard_negative_pool=0), loaded) is None
 
 
 def test_negative_captions_are_of_any_hard_image_that_has_the_language(

@@ -14,6 +14,7 @@ from polyglance.recipes.cross_encoder.captions import (
     CodeSwitchedCaptions,
     LanguageBalancedSampler,
     PlainCaptions,
+    Streaming,
 )
 from polyglance.records import Record
 from polyglance.text.code_switching import CodeSwitcher
@@ -71,6 +72,29 @@ def test_other_captions_are_of_other_images_in_the_same_language() -> None:
     assert np.array_equal(TABLE.language_ids[rows], TABLE.language_ids[others])
     of_seven = TABLE.record_ids[others][TABLE.record_ids[rows] == 7]
     assert set(of_seven.tolist()) == set(range(30)) - {7}
+
+
+def test_images_may_be_sampled_more_often() -> None:
+    repeats = np.where(np.arange(30) < 3, 5, 1)
+    sampler = LanguageBalancedSampler(TABLE, repeats=repeats, language_alpha=1.0)
+    generator = np.random.default_rng(0)
+    rows = sampler.sample(60_000, generator)
+    # As if the first three were there five times: captions by language, then each image's share.
+    captions = {"en": 3 * 42, "de": 14, "fr": 2 * (5 + 1)}
+    for language, count in captions.items():
+        own = TABLE.record_ids[
+            rows[TABLE.language_ids[rows] == TABLE.language_codes.index(language)]
+        ]
+        assert len(own) / len(rows) == pytest.approx(count / sum(captions.values()), abs=0.01)
+        images = np.flatnonzero(np.bincount(own))
+        drawn = np.bincount(own)[images]
+        assert drawn / drawn.sum() == pytest.approx(
+            repeats[images] / repeats[images].sum(), abs=0.02
+        )
+    others = sampler.sample_other_images(rows, generator)
+    assert (TABLE.record_ids[rows] != TABLE.record_ids[others]).all()
+    with pytest.raises(PolyglanceError, match="leave repeats out"):
+        LanguageBalancedSampler(TABLE, repeats=repeats, streaming=Streaming(4))
 
 
 def test_chosen_languages_need_captions() -> None:

@@ -27,7 +27,9 @@ class ReaderCorpus:
     """Take the first so many images; None for all."""
     repeat: int = 1
     """Take each of its questions so many times: in training, among the held-out ones, and in the
-    scores that make an answer a class. Of questions only."""
+    scores that make an answer a class. Of captions: sample its images, the matching ones, so many
+    times as often; an image in several manifests has the number of the first. Of tests it must be
+    1."""
 
     def __post_init__(self) -> None:
         validate_fields(self, lambda value: value >= 1, "1 or more", "max_images", "repeat")
@@ -68,6 +70,10 @@ class RetrievalConfig:
     captions; 0 for any."""
     hard_negative_gallery: int | None = None
     """It ranks so many images, drawn at random, as if they were a library; None for all."""
+    hard_negatives_of_corpus: bool = False
+    """It ranks images of the same manifest of captions, which are more alike than those of several
+    ones, as those of a library are. An image is of the first manifest that names it. For images
+    without captions, and in manifests of no more than ``hard_negative_pool``, it ranks all."""
     hard_negative_warmup: int = 500
     """Steps over which the share of these grows from 0 to 1."""
     language_alpha: float = 0.3
@@ -186,9 +192,9 @@ class ReaderRecipe:
         )
         shares = ("dropout", "drop_cells")
         validate_fields(self, lambda value: 0 <= value < 1, "a share below 1", *shares)
-        others = (*self.captions, self.validation, self.test, *self.question_tests)
+        others = (self.validation, self.test, *self.question_tests)
         if any(corpus is not None and corpus.repeat > 1 for corpus in others):
-            raise PolyglanceError("repeat is for the manifests in questions alone: leave it out")
+            raise PolyglanceError("repeat is for what is learned, not for tests: leave it out")
         if not self.captions or not self.questions:
             raise PolyglanceError(
                 "a reader learns from captions and questions: name manifests of both"

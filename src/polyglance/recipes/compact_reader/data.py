@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from polyglance.batches.inputs import PixelTable
 from polyglance.batches.occluded_regions import OccludedRegions
@@ -73,6 +75,9 @@ class ReaderData:
     """All training images, augmented."""
     captions: CaptionTable
     """Of the training images; those without captions have none."""
+    corpora: NDArray[np.int64]
+    """``(images,)``: the first of the recipe's manifests of captions that names a training image;
+    -1 for images without captions."""
     questions: QuestionSplit
     held_out: QuestionSplit | None
     """Questions about other images, which choose the checkpoint."""
@@ -80,6 +85,11 @@ class ReaderData:
     validation: EvaluationSplit | None
     test: EvaluationSplit | None
     question_tests: tuple[QuestionSplit, ...]
+
+    def image_repeats(self, recipe: ReaderRecipe) -> NDArray[np.int64]:
+        """Return how many times each training image counts in sampling."""
+        repeats = np.array([corpus.repeat for corpus in recipe.captions])
+        return np.where(self.corpora < 0, 1, repeats[self.corpora])
 
 
 def load_data(recipe: ReaderRecipe, data: Path, device: str) -> ReaderData:
@@ -107,6 +117,7 @@ def load_data(recipe: ReaderRecipe, data: Path, device: str) -> ReaderData:
         for path, _ in reader.records(corpus)
     }
     learned: dict[Path, Record] = {}
+    corpus_of: dict[Path, int] = {}
     held: dict[Path, list[Question]] = {}
     by_image: dict[Path, list[Question]] = {}
     for corpus in recipe.questions:
@@ -117,7 +128,7 @@ def load_data(recipe: ReaderRecipe, data: Path, device: str) -> ReaderData:
             target.setdefault(path, []).extend(record.questions * corpus.repeat)
     # The same image may lie in another folder too.
     unseen |= {path.name for path in held}
-    for corpus in recipe.captions:
+    for number, corpus in enumerate(recipe.captions):
         for path, record in reader.records(corpus):
             known = learned.get(path, Record()).captions
             added = {
@@ -127,6 +138,7 @@ def load_data(recipe: ReaderRecipe, data: Path, device: str) -> ReaderData:
             }
             if added and path.name not in unseen:
                 learned[path] = Record(captions={**known, **added})
+                corpus_of.setdefault(path, number)
     paths = sorted({*learned, *by_image})
     captions = reader.captions([learned.get(path, Record()) for path in paths])
     regions = reader.regions(paths, train=True)
@@ -146,6 +158,7 @@ def load_data(recipe: ReaderRecipe, data: Path, device: str) -> ReaderData:
         reader.grid(reader.size),
         regions,
         captions,
+        np.array([corpus_of.get(path, -1) for path in paths], np.int64),
         questions,
         held_out,
         answers,

@@ -19,6 +19,7 @@ from polyglance.models.vqa import VQAModel
 from polyglance.nn.packed_pairs import Regions
 from polyglance.objectives.vqa import vqa_loss
 from polyglance.recipes.compact_reader.config import RetrievalConfig
+from polyglance.recipes.compact_reader.data import ReaderData
 from polyglance.recipes.compact_reader.groups import GroupRetrievalTask
 from polyglance.recipes.cross_encoder.batches import PairBatch
 from polyglance.recipes.uc2.tasks import ImageTextCorpus, Indices, RetrievalTask
@@ -202,6 +203,20 @@ def dual_text_vectors(model: MMP, captions: CaptionTable, rows: Indices) -> Tens
     return torch.cat(vectors)
 
 
+def find_hard_negatives(config: RetrievalConfig, data: ReaderData) -> Indices | None:
+    """Return the images that the dual encoder confuses with each image; None for any."""
+    if not config.hard_negative_pool:
+        return None
+    return mine_hard_negatives(
+        data.dual.model,
+        data.regions,
+        data.captions,
+        config.hard_negative_pool,
+        gallery=config.hard_negative_gallery,
+        corpora=data.corpora if config.hard_negatives_of_corpus else None,
+    )
+
+
 @torch.no_grad()
 def mine_hard_negatives(
     model: MMP,
@@ -210,6 +225,7 @@ def mine_hard_negatives(
     k: int,
     *,
     gallery: int | None = None,
+    corpora: Indices | None = None,
     per_image: int = 3,
 ) -> Indices:
     """Find the images that the dual encoder ranks highest for each image's captions.
@@ -221,6 +237,8 @@ def mine_hard_negatives(
         k: How many for each image.
         gallery: Number of images that are ranked, drawn anew for every block of images; None for
             all.
+        corpora: ``(images,)``: rank images of the same corpus alone, given its number; all for -1
+            and where a corpus has no more than ``k``.
         per_image: Captions of an image whose mean is compared.
 
     Returns:
@@ -241,16 +259,43 @@ def mine_hard_negatives(
         if not len(rows):
             break
         _, place = np.unique(captions.record_ids[rows], return_index=True)
-    pool = torch.from_numpy(np.unique(captions.record_ids)).to(images.device)
-    size = min(len(pool), gallery or len(pool))
-    k = min(k, size - 1)
-    draws, nearest = torch.Generator().manual_seed(0), []
-    for block in torch.split(torch.arange(len(images), device=images.device), _BLOCK):
-        some = pool
-        if size < len(pool):
-            some = pool[torch.randperm(len(pool), generator=draws)[:size].to(pool.device)]
-        similarity = queries[block] @ images[some].T
-        similarity[block[:, None] == some] = -torch.inf
-        nearest.append(some[similarity.topk(k, dim=1).indices].cpu())
-    found: Indices = torch.cat(nearest).numpy()
-    return found
+    captioned = np.unique(captions.record_ids)
+    corpora = np.full(len(images), -1) if corpora is None else corpora
+    draws = torch.Generator().manual_seed(0)
+    found: dict[int, Indices] = {}
+    for corpus in np.unique(corpora):
+        pool = captioned[corpora[captioned] == corpus]
+        if corpus < 0 or len(pool) <= k:
+            pool = captioned
+        members = np.flatnonzero(corpora == corpus)
+        found[corpus] = _nearest(images, queries[members], members, pool, k, gallery, draws)
+    # Galleries of a corpus may have fewer.
+    width = min(nearest.shape[1] for nearest in found.values())
+    negatives = np.empty((len(images), width), np.int64)
+    for corpus, nearest in found.items():
+        negatives[corpora == corpus] = nearest[:, :width]
+    return negatives
+
+
+def _nearest(
+    images: Tensor,
+    queries: Tensor,
+    members: Indices,
+    pool: Indices,
+    k: int,
+    gallery: int | None,
+    draws: torch.Generator,
+) -> Indices:
+    """Return for each query the images of a pool that are nearest to it, but for itself."""
+    device = images.device
+    others, size = torch.from_numpy(pool).to(device), min(len(pool), gallery or len(pool))
+    nearest = []
+    itself = torch.from_numpy(members).to(device)
+    for block, rows in zip(torch.split(queries, _BLOCK), torch.split(itself, _BLOCK), strict=True):
+        some = others
+        if size < len(others):
+            some = others[torch.randperm(len(others), generator=draws)[:size].to(device)]
+        similarity = block @ images[some].T
+        similarity[rows[:, None] == some] = -torch.inf
+        nearest.append(some[similarity.topk(min(k, size - 1), dim=1).indices].cpu())
+    return torch.cat(nearest).numpy()

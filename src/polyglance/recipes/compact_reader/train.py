@@ -34,8 +34,8 @@ from polyglance.recipes.compact_reader.tasks import (
     DistilledScores,
     MatchingTask,
     TransferredQuestions,
+    find_hard_negatives,
     matching_task,
-    mine_hard_negatives,
 )
 from polyglance.recipes.cross_encoder.captions import LanguageBalancedSampler
 from polyglance.recipes.run_folder import save_recipe, write_report
@@ -78,15 +78,7 @@ def train(recipe: ReaderRecipe, data: Path, run: Path, *, device: str = "cpu") -
     save_recipe(recipe, "compact_reader", run)
     loaded = load_data(recipe, data, device)
     targets = answer_targets(loaded.answers, loaded.questions.questions)
-    hard = None
-    if pool := recipe.retrieval.hard_negative_pool:
-        hard = mine_hard_negatives(
-            loaded.dual.model,
-            loaded.regions,
-            loaded.captions,
-            pool,
-            gallery=recipe.retrieval.hard_negative_gallery,
-        )
+    hard = find_hard_negatives(recipe.retrieval, loaded)
     evaluation = ReaderEvaluation(loaded, recipe.retrieval.candidates)
     report: dict[str, Any] = {
         "images": len(loaded.regions),
@@ -245,7 +237,9 @@ def build_tasks(
     )
     answers.others = hard_negatives
     alpha = recipe.retrieval.language_alpha
-    sampler = LanguageBalancedSampler(data.captions, language_alpha=alpha)
+    sampler = LanguageBalancedSampler(
+        data.captions, language_alpha=alpha, repeats=data.image_repeats(recipe)
+    )
     corpus = ImageTextCorpus(data.regions, sampler)
     return answers, matching_task(
         recipe.retrieval, model.cross_encoder, corpus, hard_negatives=hard_negatives

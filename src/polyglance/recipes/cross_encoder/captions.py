@@ -37,6 +37,7 @@ class LanguageBalancedSampler:
         languages: Sequence[str] | None = None,
         language_alpha: float = 0.0,
         streaming: Streaming | None = None,
+        repeats: Indices | None = None,
     ) -> None:
         """Group the captions by language and image.
 
@@ -47,10 +48,14 @@ class LanguageBalancedSampler:
                 captions to this power; 0 for equal probabilities.
             streaming: go through each language's images in shuffled order instead of drawing
                 them with replacement, for a corpus on disk.
+            repeats: ``(images,)``: sample an image as if it were in the table so many times, 1 or
+                more; None for once. Not with ``streaming``.
         """
+        if streaming is not None and repeats is not None:
+            raise PolyglanceError("a corpus on disk is gone through in order: leave repeats out")
         self.table = table
         self.languages = tuple(table.language_codes if languages is None else languages)
-        starts, sizes, counts = [], [], []
+        starts, sizes, counts, repeated = [], [], [], []
         for language in self.languages:
             rows = table.rows_in_language(language)
             images, first, size = np.unique(
@@ -65,14 +70,19 @@ class LanguageBalancedSampler:
             starts.append(rows[first])
             sizes.append(size)
             counts.append(len(images))
+            repeated.append(np.ones_like(images) if repeats is None else repeats[images])
         self._start, self._size = np.concatenate(starts), np.concatenate(sizes)
         self._count = np.array(counts, np.int64)
-        weights = np.array([size.sum() for size in sizes], float) ** language_alpha
+        captions = [size @ number for size, number in zip(sizes, repeated, strict=True)]
+        weights = np.array(captions, float) ** language_alpha
         self._probabilities = weights / weights.sum()
         self._order: GroupedOrder | None = None
         if streaming is not None:
             self._order = streaming.order(self._count, self._probabilities)
         self._base = np.cumsum(self._count) - self._count
+        self._repeated = np.repeat(np.arange(len(self._start)), np.concatenate(repeated))
+        self._num_repeated = np.array([number.sum() for number in repeated], np.int64)
+        self._repeated_base = np.cumsum(self._num_repeated) - self._num_repeated
         self._group = np.full(len(table), -1, np.int64)
         groups = np.repeat(np.arange(len(self._start)), self._size)
         self._group[ragged_arange(self._start, self._size)] = groups
@@ -86,10 +96,12 @@ class LanguageBalancedSampler:
         """Sample captions, as rows of the table."""
         if self._order is not None:
             language, image = take_in_order(self._order, count, generator)
+            group = self._base[language] + image
         else:
             language = generator.choice(len(self._count), size=count, p=self._probabilities)
-            image = generator.integers(self._count[language])
-        return self._sample_caption(self._base[language] + image, generator)
+            place = generator.integers(self._num_repeated[language])
+            group = self._repeated[self._repeated_base[language] + place]
+        return self._sample_caption(group, generator)
 
     def sample_other_images(self, rows: Indices, generator: np.random.Generator) -> Indices:
         """Sample for each caption one in the same language, of another image.

@@ -31,7 +31,7 @@ from polyglance.recipes.retrieval_report import (
     validation_scores,
 )
 
-_DUAL_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+DUAL_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """Weights that are tried on the validation split."""
 
 
@@ -185,7 +185,7 @@ def tune_dual_weight(
     """
     model.eval()
     scores = _scores(model, split, views=split.regions.views)
-    recalls: dict[float, list[float]] = {weight: [] for weight in _DUAL_WEIGHTS}
+    recalls: dict[float, list[float]] = {weight: [] for weight in DUAL_WEIGHTS}
     before, tta = [], []
     for language, rows in rows_by_language(split.captions):
         images, cosines = split.captions.record_ids[rows], dual.cosines[language]
