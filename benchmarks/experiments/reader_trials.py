@@ -4,10 +4,9 @@
         --variant groups retrieval.group_size=8 --steps 600 --seeds 3 --device cuda
 
 A variant is a name and changes of the recipe polyglance-reader, as `polyglance train --set` takes
-them; none that changes the data or hard negatives, which are made once. Each is trained with each
-seed, and re-ranks the recipe's validation images with the weight of the cosine that the shipped
-reader has. The variants are compared with the first, over seeds and images. Writes
-results/reader_trials.json.
+them; none that changes the data, which are read once. Each is trained with each seed, and re-ranks
+the recipe's validation images with the weight of the cosine that is best for the variant. The
+variants are compared with the first, over seeds and images. Writes results/reader_trials.json.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.results_io import RESULTS, write_results
-from polyglance.encoders.model_folder import ModelFolder
-from polyglance.encoders.reader_files import read_reader_config
 from polyglance.errors import PolyglanceError
 from polyglance.evaluation.pair_scores import pair_scores, read_candidates
 from polyglance.evaluation.retrieval import ranks_from_shortlists
@@ -35,10 +32,11 @@ from polyglance.recipes import open_recipe
 from polyglance.recipes.compact_reader.config import ReaderRecipe
 from polyglance.recipes.compact_reader.data import ReaderData, load_data
 from polyglance.recipes.compact_reader.evaluation import ReaderEvaluation, dual_scores
-from polyglance.recipes.compact_reader.tasks import mine_hard_negatives
+from polyglance.recipes.compact_reader.tasks import find_hard_negatives
 from polyglance.recipes.compact_reader.train import build_model, initialise_answers, train_reader
-from polyglance.recipes.cross_encoder.evaluation import DualScores
+from polyglance.recipes.cross_encoder.evaluation import DUAL_WEIGHTS, DualScores
 from polyglance.recipes.retrieval_report import rows_by_language
+from polyglance.recipes.vqa.evaluation import validate
 from polyglance.recipes.vqa.questions import answer_targets
 
 Array = NDArray[np.float64]
@@ -75,11 +73,11 @@ def open_variants(
         loop = replace(settings.loop, steps=steps, validate_every=0, save_every=0)
         variants[name] = replace(settings, loop=loop, test=None, question_tests=())
     shared = {name: _shared_settings(one) for name, one in variants.items()}
-    for name, own in shared.items():
-        if own != next(iter(shared.values())):
+    for name, settings in shared.items():
+        if settings != next(iter(shared.values())):
             raise PolyglanceError(
-                f"{name} has other data, hard negatives or answers than the first variant: change"
-                " these for all by --set"
+                f"{name} has other data or answers than the first variant: change these for all by"
+                " --set"
             )
     return variants
 
@@ -90,11 +88,9 @@ def _shared_settings(recipe: ReaderRecipe) -> ReaderRecipe:
     retrieval, answering = recipe.retrieval, recipe.answering
     return replace(
         recipe,
+        captions=tuple(replace(corpus, repeat=1) for corpus in recipe.captions),
         **{name: getattr(plain, name) for name in _TRAINING},
-        retrieval=replace(
-            plain.retrieval, hard_negative_pool=retrieval.hard_negative_pool,
-            hard_negative_gallery=retrieval.hard_negative_gallery, candidates=retrieval.candidates,
-        ),
+        retrieval=replace(plain.retrieval, candidates=retrieval.candidates),
         answering=replace(
             plain.answering, max_answers=answering.max_answers, min_score=answering.min_score,
             held_out=answering.held_out, lexicon_words=answering.lexicon_words,
@@ -115,15 +111,11 @@ def try_variants(
         raise PolyglanceError("the recipe has no validation images: set validation")
     targets = answer_targets(data.answers, data.questions.questions)
     retrieval = recipe.retrieval
-    hard = None
-    if pool := retrieval.hard_negative_pool:
-        hard = mine_hard_negatives(
-            data.dual.model, data.regions, data.captions, pool,
-            gallery=retrieval.hard_negative_gallery,
-        )  # fmt: skip
+    hard = {
+        name: find_hard_negatives(variant.retrieval, data) for name, variant in variants.items()
+    }
     evaluation = ReaderEvaluation(data, retrieval.candidates)
     dual = dual_scores(data.dual, data.validation)
-    weight = read_reader_config(ModelFolder.open(recipe.dual_encoder)).dual_weight
     scores: dict[str, list[Array]] = {name: [] for name in variants}
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     answers: dict[str, list[float]] = {name: [] for name in variants}
@@ -134,29 +126,37 @@ def try_variants(
             initialise_answers(model, data, targets)
             before = perf_counter()
             with tempfile.TemporaryDirectory() as runs:
-                train_reader(seeded, model, data, targets, hard, evaluation, Path(runs) / "trial")
+                train_reader(
+                    seeded, model, data, targets, hard[name], evaluation, Path(runs) / "trial"
+                )
             seconds[name].append(perf_counter() - before)
-            scores[name].append(reranked_scores(model, data, dual, retrieval.candidates, weight))
-            answers[name].append(evaluation.validate(model).get("vqa.score", 0.0))
-            print(name, seed, scores[name][-1].mean(), answers[name][-1], flush=True)
-    first = next(iter(variants))
+            scores[name].append(reranked_scores(model, data, dual, retrieval.candidates))
+            if data.held_out is not None:
+                answers[name].append(validate(model, data.held_out, data.answers)["score"])
+            print(name, seed, scores[name][-1].mean(1), answers[name][-1:], flush=True)
+    seeded_scores = {name: np.stack(some) for name, some in scores.items()}
+    best = {name: int(some.mean((0, 2)).argmax()) for name, some in seeded_scores.items()}
+    chosen = {name: some[:, best[name]] for name, some in seeded_scores.items()}
+    first = chosen[next(iter(variants))]
     return {
-        "dual_weight": weight,
-        "mR": {name: [float(own.mean()) for own in some] for name, some in scores.items()},
+        "dual_weight": {name: DUAL_WEIGHTS[number] for name, number in best.items()},
+        "mR": {name: some.mean(1).tolist() for name, some in chosen.items()},
         "answers": answers,
         "seconds": seconds,
         "above_the_first": {
-            name: compare_queries(np.stack(some), np.stack(scores[first]))._asdict()
-            for name, some in scores.items()
-            if name != first
+            name: compare_queries(some, first)._asdict()
+            for name, some in chosen.items()
+            if some is not first
         },
     }
 
 
-def reranked_scores(
-    model: VQAModel, data: ReaderData, dual: DualScores, candidates: int, weight: float
-) -> Array:
-    """Return each validation image's share of mR, re-ranked, as a mean over languages."""
+def reranked_scores(model: VQAModel, data: ReaderData, dual: DualScores, candidates: int) -> Array:
+    """Return each validation image's share of mR, re-ranked, as a mean over languages.
+
+    Returns:
+        ``(weights, images)``, one row for each of `DUAL_WEIGHTS`.
+    """
     assert data.validation is not None
     split = data.validation.split
     model.eval()
@@ -170,9 +170,12 @@ def reranked_scores(
         lists = read_candidates(
             dual.cosines[language], pairs, rows, candidates, tta=dual.tta_of(language)
         )
-        ranks = ranks_from_shortlists(*lists.reranked(weight), images)
+        ranks = [ranks_from_shortlists(*lists.reranked(weight), images) for weight in DUAL_WEIGHTS]
         by_language.append(
-            image_scores(ranks.image_to_text, ranks.text_to_image, images, ranks.num_images)
+            [
+                image_scores(one.image_to_text, one.text_to_image, images, one.num_images)
+                for one in ranks
+            ]
         )
     means: Array = np.mean(by_language, axis=0)
     return means
