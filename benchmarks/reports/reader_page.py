@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from benchmarks.reports import pages
@@ -19,11 +20,11 @@ from polyglance.languages import get_language
 PAGE = DOCS / "reader.md"
 QUALITY, SPEED = "default_reader", "reader_speed"
 LANGUAGES = "reader_languages"
-CANDIDATES, PRIORS = "reader_candidates", "reader_priors"
+CANDIDATES, PRIORS, TRIALS = "reader_candidates", "reader_priors", "reader_trials"
 WORK = {
     "load": "load",
     "rerank": "re-rank 20 hits",
-    "score": "the same, their cells cached",
+    "score": "the same hits again",
     "ask": "answer a question",
     "explain": "explain a sentence",
 }
@@ -32,7 +33,7 @@ WORK = {
 def main() -> None:
     fill(
         read_results(QUALITY), read_results(SPEED), read_results(LANGUAGES),
-        read_results(CANDIDATES), read_results(PRIORS),
+        read_results(CANDIDATES), read_results(PRIORS), read_results(TRIALS),
     )  # fmt: skip
 
 
@@ -42,6 +43,7 @@ def fill(
     asked: Mapping[str, Any],
     lists: Mapping[str, Any],
     corrected: Mapping[str, Any],
+    tried: Mapping[str, Any],
     document: Path = PAGE,
 ) -> None:
     """Fill the tables of a document."""
@@ -50,6 +52,7 @@ def fill(
         {
             "candidates": candidates(lists),
             "priors": priors(corrected),
+            "trials": trials(tried),
             "languages": languages(asked),
             "re-ranking": reranking(quality),
             "questions": questions(quality["questions"]),
@@ -100,6 +103,42 @@ def priors(figures: Mapping[str, Any]) -> str:
         f" and measured on the other. Measured {figures['date']} at {figures['commit']} on"
         f" {figures['hardware']} ([{PRIORS}.json](../benchmarks/results/{PRIORS}.json))."
     )
+
+
+def trials(figures: Mapping[str, Any]) -> str:
+    """Format mR of variants of the training, each compared with the first."""
+    names = {
+        "lists": "lists with three negatives of either kind",
+        "groups": "groups of eight, as many pairs a step",
+        "corpora": "and negatives of the picture's own corpus",
+        "repeated": "and Flickr8k's pictures four times as often",
+    }
+    rows = []
+    for name, scores in figures["mR"].items():
+        above = figures["above_the_first"].get(name)
+        gained = ["", ""]
+        if above:
+            gained = [f"{above['mean']:+.2f} [{above['low']:+.2f}, {above['high']:+.2f}]"]
+            gained.append("< 0.001" if above["p"] < 0.001 else f"{above['p']:.2f}")
+        given = figures["answers"][name]
+        answers = f"{mean(given):.1f}" if given else ""
+        rows.append([names.get(name, name), f"{mean(scores):.2f}", *gained, answers])
+    seeds = len(next(iter(figures["mR"].values())))
+    images = {above["queries"] for above in figures["above_the_first"].values()}
+    header = ["", "mR", "above the first", "p", "answers"]
+    return (
+        f"{pages.table(header, rows)}\n\nValidation, {max(images):,} pictures,"
+        " re-ranked with the weight of the cosine that is best for each row on these pictures;"
+        " answers: the VQA score on questions about held-out pictures."
+        f" {seeds} {'seed' if seeds == 1 else 'seeds'}, so that intervals and p are over pictures"
+        f" alone; {figures['steps']} steps, and {_code(figures['set'])}. Measured"
+        f" {figures['date']} at {figures['commit']} on"
+        f" {figures['hardware']} ([{TRIALS}.json](../benchmarks/results/{TRIALS}.json))."
+    )
+
+
+def _code(changes: Sequence[str]) -> str:
+    return ", ".join(f"`{change}`" for change in changes)
 
 
 def reranking(quality: Mapping[str, Any]) -> str:
