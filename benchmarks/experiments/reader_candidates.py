@@ -22,33 +22,27 @@ from torch import Tensor, nn
 
 from benchmarks.experiments.reader_sizes import shorten
 from benchmarks.results_io import RESULTS, write_results
-from polyglance.encoders.answers import AnswerVocabulary
-from polyglance.encoders.graph_reader import read_graph
-from polyglance.encoders.model_folder import READER, ModelFolder
+from polyglance.encoders.model_folder import ModelFolder
 from polyglance.encoders.reader_files import read_reader_config
 from polyglance.evaluation.pair_scores import pair_scores, read_candidates
 from polyglance.models.vqa import VQAModel
-from polyglance.nn.linear_compression import load_linear_compact_state
 from polyglance.nn.packed_pairs import box_location
 from polyglance.recipes import open_recipe
 from polyglance.recipes.compact_reader.config import ReaderRecipe
 from polyglance.recipes.compact_reader.data import ReaderData, load_data
 from polyglance.recipes.compact_reader.evaluation import ReaderEvaluation, dual_scores
+from polyglance.recipes.compact_reader.pretrained import PretrainedReader
 from polyglance.recipes.compact_reader.train import build_model
 from polyglance.recipes.retrieval_report import rows_by_language
-from polyglance.vision.tokens import grid_boxes
-
-_LOCATION = "cross_encoder.location"
 
 
 class StoredLocations(nn.Module):
     """Rows for the boxes of a grid, as reader.onnx has them, in place of their projection."""
 
-    def __init__(self, rows: Tensor, grid: int) -> None:
+    def __init__(self, pretrained: PretrainedReader) -> None:
         super().__init__()
-        boxes = np.concatenate([[[0.0, 0.0, 1.0, 1.0]], grid_boxes(grid)])
-        self.boxes = nn.Buffer(box_location(torch.tensor(boxes, dtype=torch.float32)))
-        self.rows = nn.Buffer(rows)
+        self.boxes = nn.Buffer(box_location(pretrained.boxes))
+        self.rows = nn.Buffer(pretrained.locations)
 
     def forward(self, boxes: Tensor) -> Tensor:
         """Return the row of each box, given what `box_location` makes of it."""
@@ -87,22 +81,15 @@ def load_shipped(recipe: ReaderRecipe, folder: Path, device: str) -> tuple[Reade
         folder: Of the data.
         device: Of both.
     """
-    source = ModelFolder.open(recipe.dual_encoder)
-    config = read_reader_config(source)
-    data = load_data(replace(recipe, image_size=config.image_size), folder, device)
-    data = replace(data, answers=AnswerVocabulary(config.answers))
+    pretrained = PretrainedReader.open(recipe.dual_encoder, recipe.text_layers)
+    recipe = replace(
+        recipe, initialise_from=recipe.dual_encoder, image_size=pretrained.config.image_size
+    )
+    data = load_data(recipe, folder, device)
     model = build_model(recipe, data, device)
-    model.fold_answer_embeddings()
-    weights = read_graph(source.read_file(READER)).weights
-    state = {
-        name: torch.tensor(np.array(value)).to(device)
-        for name, value in weights.items()
-        if not name.startswith("/") and name != _LOCATION
-    }
-    load_linear_compact_state(model, state)
+    pretrained.load_into(model)
     reader: Any = model.cross_encoder
-    rows = torch.tensor(np.array(weights[_LOCATION]), dtype=torch.float32)
-    reader.region_box, reader.box_norm = StoredLocations(rows, config.grid), nn.Identity()
+    reader.region_box, reader.box_norm = StoredLocations(pretrained), nn.Identity()
     reader.image_segment.data.zero_()  # it is part of the rows
     return data, model.to(device).eval()
 

@@ -33,7 +33,7 @@ from polyglance.recipes.compact_reader.config import ReaderRecipe
 from polyglance.recipes.compact_reader.data import ReaderData, load_data
 from polyglance.recipes.compact_reader.evaluation import ReaderEvaluation, dual_scores
 from polyglance.recipes.compact_reader.tasks import find_hard_negatives
-from polyglance.recipes.compact_reader.train import build_model, initialise_answers, train_reader
+from polyglance.recipes.compact_reader.train import initialise_model, train_reader
 from polyglance.recipes.cross_encoder.evaluation import DUAL_WEIGHTS, DualScores
 from polyglance.recipes.retrieval_report import rows_by_language
 from polyglance.recipes.vqa.evaluation import validate
@@ -122,8 +122,7 @@ def try_variants(
     for seed in range(seeds):
         for name, variant in variants.items():
             seeded = replace(variant, loop=replace(variant.loop, seed=seed))
-            model = build_model(seeded, data, device)
-            initialise_answers(model, data, targets)
+            model = initialise_model(seeded, data, targets, device)
             before = perf_counter()
             with tempfile.TemporaryDirectory() as runs:
                 train_reader(

@@ -12,6 +12,7 @@ from benchmarks.experiments import reader_trials
 from benchmarks.experiments.reader_trials import open_variants, try_variants
 from helpers.photo_manifests import write_photo_manifests
 from polyglance.errors import PolyglanceError
+from polyglance.recipes.compact_reader.train import build_model
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_variants_of_other_data_are_refused(recipe: Path) -> None:
 def test_mr_is_that_of_the_readers_own_evaluation(recipe: Path) -> None:
     settings = open_variants({"one": []}, 1, recipe)["one"]
     data = reader_trials.load_data(settings, recipe.parent, "cpu")
-    model = reader_trials.build_model(settings, data, "cpu")
+    model = build_model(settings, data, "cpu")
     assert data.validation is not None
     dual = reader_trials.dual_scores(data.dual, data.validation)
     evaluation = reader_trials.ReaderEvaluation(data, 3)

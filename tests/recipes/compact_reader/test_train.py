@@ -35,6 +35,7 @@ from polyglance.recipes.compact_reader.config import (
 )
 from polyglance.recipes.compact_reader.data import ReaderData, load_data
 from polyglance.recipes.compact_reader.evaluation import ReaderEvaluation, dual_scores
+from polyglance.recipes.compact_reader.pretrained import PretrainedReader
 from polyglance.recipes.compact_reader.tasks import (
     DistilledAnswers,
     DistilledScores,
@@ -363,6 +364,47 @@ def test_a_plan_has_the_model_that_is_trained(recipe: ReaderRecipe, data: Path) 
             {k: v.shape for k, v in model.state_dict().items()} for model in (planned, trained)
         ]
         assert shapes[0] == shapes[1]
+
+
+def test_training_continues_from_a_models_reader(
+    trained: tuple[Path, dict[str, Any], VQAModel], recipe: ReaderRecipe, data: Path
+) -> None:
+    run, _, model = trained
+    # Answers that are too rare for a class of their own are classes all the same.
+    rare = replace(recipe.answering, min_score=1000)
+    continued = replace(recipe, initialise_from=str(run / "model"), answering=rare)
+    loaded = load_data(continued, data, "cpu")
+    assert loaded.answers.by_language == load_data(recipe, data, "cpu").answers.by_language
+    targets = answer_targets(loaded.answers, loaded.questions.questions)
+    begun = reader_train.initialise_model(continued, loaded, targets, "cpu").eval()
+    assert loaded.validation is not None
+    split = loaded.validation.split
+    rows = np.arange(len(split.captions))
+    regions = split.regions.take(split.captions.record_ids[rows])[0]
+    text = pack_captions(split.captions, rows)
+    with torch.inference_mode():
+        places = [
+            own.cross_encoder.embed_image(regions) + own.cross_encoder.image_segment
+            for own in (begun, model)
+        ]
+        answers = [own(text, regions) for own in (begun, model)]
+    # 4-bit weights are read as they are, and where cells lie is fitted.
+    error = (places[0] - places[1]).square().mean().sqrt() / places[1].std()
+    assert float(error) < 0.05
+    torch.testing.assert_close(answers[0], answers[1], atol=0.05, rtol=0)
+    assert float((answers[1] - answers[1].mean(0)).abs().max()) > 0.3  # much more than that
+    report = reader_train.train(continued, data, run.parent / "continued")
+    assert report["trained"]["reader0"]["training"]["steps"] == 3
+
+
+def test_a_reader_of_other_text_states_is_not_continued(
+    trained: tuple[Path, dict[str, Any], VQAModel], recipe: ReaderRecipe
+) -> None:
+    run, _, _ = trained
+    with pytest.raises(PolyglanceError, match="takes texts after 0 layers: set text_layers to 0"):
+        PretrainedReader.open(str(run / "model"), 2)
+    with pytest.raises(PolyglanceError, match="has no reader"):
+        PretrainedReader.open(recipe.dual_encoder, 0)
 
 
 def test_layers_that_the_dual_encoder_lacks_are_refused(recipe: ReaderRecipe, data: Path) -> None:

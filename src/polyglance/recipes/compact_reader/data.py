@@ -17,6 +17,7 @@ from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import ReadOptions, read_dataset
 from polyglance.encoders.answers import AnswerVocabulary
 from polyglance.encoders.model_folder import VOCABULARY, ModelFolder
+from polyglance.encoders.reader_files import read_reader_config
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.errors import DataError, PolyglanceError, Problems
 from polyglance.export.to_torch import load_torch
@@ -143,9 +144,13 @@ def load_data(recipe: ReaderRecipe, data: Path, device: str) -> ReaderData:
     captions = reader.captions([learned.get(path, Record()) for path in paths])
     regions = reader.regions(paths, train=True)
     asked = [question for some in by_image.values() for question in some]
-    answers = build_answer_vocabulary(
-        asked, max_answers=recipe.answering.max_answers, min_score=recipe.answering.min_score
-    )
+    if recipe.initialise_from is None:
+        answers = build_answer_vocabulary(
+            asked, max_answers=recipe.answering.max_answers, min_score=recipe.answering.min_score
+        )
+    else:
+        pretrained = read_reader_config(ModelFolder.open(recipe.initialise_from))
+        answers = AnswerVocabulary(pretrained.answers)
     questions = reader.questions([by_image.get(path, []) for path in paths], answers, regions)
     held_out = None
     if held:

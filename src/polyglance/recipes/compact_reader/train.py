@@ -29,6 +29,7 @@ from polyglance.nn.upper_encoder import UpperEncoder
 from polyglance.recipes.compact_reader.config import ReaderRecipe
 from polyglance.recipes.compact_reader.data import ReaderData, load_data
 from polyglance.recipes.compact_reader.evaluation import ReaderEvaluation
+from polyglance.recipes.compact_reader.pretrained import PretrainedReader
 from polyglance.recipes.compact_reader.tasks import (
     DistilledAnswers,
     DistilledScores,
@@ -92,8 +93,7 @@ def train(recipe: ReaderRecipe, data: Path, run: Path, *, device: str = "cpu") -
     for number in range(recipe.seeds):
         seed, name = recipe.loop.seed + number, f"reader{number}"
         seeded = replace(recipe, loop=replace(recipe.loop, seed=seed))
-        model = build_model(seeded, loaded, device)
-        initialise_answers(model, loaded, targets)
+        model = initialise_model(seeded, loaded, targets, device)
         stages = train_reader(seeded, model, loaded, targets, hard, evaluation, run / name)
         report["trained"][name] = {"seed": seed, **stages, **evaluation.report(model)}
         write_report(report, run)
@@ -158,6 +158,20 @@ def train_reader(
         stage.name: stage.run(model, folder.with_name(f"{folder.name}-{stage.name}"))
         for stage in stages
     }
+
+
+def initialise_model(
+    recipe: ReaderRecipe, data: ReaderData, targets: AnswerTargets, device: str
+) -> VQAModel:
+    """Build a reader as training begins with it."""
+    model = build_model(recipe, data, device)
+    if recipe.initialise_from is None:
+        initialise_answers(model, data, targets)
+    else:
+        pretrained = PretrainedReader.open(recipe.initialise_from, recipe.text_layers)
+        pretrained.load_into(model)
+        pretrained.fit_locations(model.cross_encoder)
+    return model
 
 
 def build_model(recipe: ReaderRecipe, data: ReaderData, device: str) -> VQAModel:
