@@ -1,10 +1,27 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from polyglance.errors import PolyglanceError
 from polyglance.vision.devices import check_device
+
+PAGE_FAULTS = """
+import resource
+import torch
+from polyglance.vision.devices import keep_freed_memory
+
+def page_faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        torch.ones(20_000_000)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+print(page_faults(), keep_freed_memory(), [page_faults() for _ in range(8)][-1])
+"""
 
 
 def test_available_devices_pass() -> None:
@@ -21,3 +38,12 @@ def test_an_unavailable_device_is_refused(name: str) -> None:
     ) as error:
         check_device(name)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
+def test_memory_of_freed_tensors_is_used_again() -> None:
+    script = [sys.executable, "-c", PAGE_FAULTS]
+    before, kept, after = subprocess.run(script, capture_output=True, text=True).stdout.split()
+    if kept == "False":
+        pytest.skip("another C library than glibc")
+    assert int(before) > 10 * int(after)

@@ -17,7 +17,7 @@ from typing import Any
 from polyglance.config import load
 from polyglance.errors import PolyglanceError
 from polyglance.utils import yaml12
-from polyglance.vision.devices import check_device
+from polyglance.vision.devices import check_device, keep_freed_memory
 
 FOLDER = Path(__file__).parent
 
@@ -63,6 +63,8 @@ class Recipe:
             The report, as in ``report.json``.
         """
         check_device(device)
+        if device == "cpu":
+            keep_freed_memory()
         report: dict[str, Any] = _import(SYSTEMS[self.system][1])(
             self.settings, data, run, device=device
         )

@@ -1,7 +1,8 @@
-"""Torch devices and threads."""
+"""Torch devices, threads and memory."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -43,3 +44,23 @@ def torch_num_threads(threads: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
+"""Parameters of glibc's mallopt."""
+
+
+def keep_freed_memory() -> bool:
+    """Let this process keep the memory of freed tensors for the next ones, in glibc's heap.
+
+    On a CPU, glibc takes the memory of each large tensor from the system and gives it back at
+    once, and the system clears every page of it: a fifth to a half of a training step.
+
+    Returns:
+        Whether the allocator is glibc's, so that it will.
+    """
+    try:
+        set_option = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # other C libraries; Windows has no CDLL(None)
+        return False
+    return bool(set_option(_MMAP_MAX, 0) and set_option(_TRIM_THRESHOLD, -1))
