@@ -218,6 +218,37 @@ def test_a_date_in_words_becomes_a_filter_that_can_be_switched_off(album: Librar
     assert names(album.search("October 2023")) == ["autumn"]
 
 
+def test_what_is_asked_for_by_date_or_place_alone_is_sorted_by_date(album: Library) -> None:
+    paris = {"latitude": 48.8584, "longitude": 2.2945}
+    for number in (3, 1, 12, 7):
+        colour = ("red", "blue")[number % 2]
+        put(album, f"/a/{number}.jpg", colour, f"2023-{number:02}-05T10:00:00", **paris)
+    put(album, "/a/later.jpg", "red", "2024-02-01T10:00:00", **paris)
+    put(album, "/a/elsewhere.jpg", "red", "2023-02-01T10:00:00")
+    album.refresh_signals()
+    found = album.search("in Paris 2023")
+    assert names(found) == ["12", "7", "3", "1"]
+    assert [one.signal for one in found[0].why] == ["date", "place"]
+    assert [hit.shown_score for hit in found[:2]] == ["2023-12-05", "2023-07-05"]
+    assert found[0].to_json()["score"] is None
+    assert found.fold is None
+    assert names(album.search("2023", k=2, offset=1)) == ["7", "3"]
+    put(album, "/a/new.jpg", "blue", "2023-12-31T10:00:00")  # moments later
+    assert names(album.search("2023", k=2)) == ["new", "12"]
+    assert names(album.search("2023", folder="/b")) == []
+    for text in ("photos from 2023", "Bilder von 2023", "fotos de 2023"):
+        assert names(album.search(text, k=2)) == ["new", "12"], text
+    for text in ("2023 🐶", "3 2023", "写真 2023", "2023 -people"):
+        assert not any(hit.by_date for hit in album.search(text)), text
+    # With anything to be seen, what fits best comes first.
+    red = Image.new("RGB", (4, 4), "red")
+    for asked in (album.search("red 2023"), album.search("2023", picture=red)):
+        assert asked[0].score > 0.8
+        assert asked[0].path.stem in ("12", "elsewhere")
+    without = album.search("2023", exclude="blue", k=9)
+    assert without[0].score > without[-1].score
+
+
 def test_a_feast_without_a_year_only_raises_pictures_of_that_time(album: Library) -> None:
     for number in range(1, 13):
         put(album, f"/a/{number:02}.jpg", "white", f"2020-{number:02}-25T10:00:00")

@@ -162,7 +162,9 @@ def _lines(hits: SearchResults, terminal: Console, *, numbered: bool) -> list[Te
 
     reranked = any(hit.rerank_score is not None for hit in hits)
     judged = any(hit.probability is not None for hit in hits)
-    heading = f"{'rerank  ' if reranked else ''}{' match' if judged else 'cosine'}  file"
+    by_date = any(hit.by_date for hit in hits)
+    score = f"{'taken':10}" if by_date else " match" if judged else "cosine"
+    heading = f"{'rerank  ' if reranked else ''}{score}  file"
     width = len(str(len(hits)))
     lines = [Text(f"{'':{width}}  {heading}" if numbered else heading, style="dim")]
     for number, hit in enumerate(hits, start=1):
@@ -171,8 +173,8 @@ def _lines(hits: SearchResults, terminal: Console, *, numbered: bool) -> list[Te
         cells = [f"{number:>{width}}"] if numbered else []
         if reranked:
             cells.append("      " if hit.rerank_score is None else f"{hit.rerank_score:6.3f}")
-        judged = hit.probability is not None
-        cells.append(f"{hit.probability:>6.0%}" if judged else f"{hit.score:6.3f}")
+        in_full = hit.by_date or hit.probability is not None
+        cells.append(f"{hit.shown_score:>6}" if in_full else f"{hit.score:6.3f}")
         line = Text("  ".join([*cells, ""]))
         if hit.span:
             line.append(f"{_format_span(hit)}  ")
@@ -221,6 +223,7 @@ def _render(library: Library, title: str, language: str | None, hits: SearchResu
                 taken=hit.taken,
                 probability=hit.probability,
                 reasons=_reasons(hit),
+                by_date=hit.by_date,
             )
         )
     return QueryResult(title, language, rendered, fold=hits.fold)

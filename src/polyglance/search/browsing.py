@@ -99,7 +99,12 @@ class Browser:
         self._views: OrderedDict[str, View] = OrderedDict()
 
     def view(
-        self, where: Filter | None = None, order: Order = "taken", token: str | None = None
+        self,
+        where: Filter | None = None,
+        order: Order = "taken",
+        token: str | None = None,
+        *,
+        fresh: bool = False,
     ) -> View:
         """Return the items that match, in order.
 
@@ -107,6 +112,7 @@ class Browser:
             where: The filter; None for all items.
             order: What comes first.
             token: A view that this one should be, if it is still known.
+            fresh: Look again, even a moment after the library has changed.
 
         Returns:
             The view.
@@ -115,7 +121,7 @@ class Browser:
             if token is not None and (known := self._views.get(token)) is not None:
                 self._views.move_to_end(token)
                 return known
-            return self._latest(where or Filter(), order)
+            return self._latest(where or Filter(), order, fresh)
 
     def refresh(self) -> None:
         """Forget which views are the latest: the library has changed, and is to be seen so."""
@@ -214,15 +220,16 @@ class Browser:
         """Count the items of each camera or place, the most frequent first."""
         return self._store().facets(column)
 
-    def _latest(self, where: Filter, order: Order) -> View:
+    def _latest(self, where: Filter, order: Order, fresh: bool = False) -> View:
         """Return a view of the library as it is, or was a moment ago."""
         store, key = self._store(), (where, order)
         revision, now = store.revision(), self._clock()
         known = self._current.get(key)
-        if known is not None and (known.revision == revision or now - known.time < REUSE_SECONDS):
+        recent = known is not None and not fresh and now - known.time < REUSE_SECONDS
+        if known is not None and (known.revision == revision or recent):
             return known.view
         if where or order != "taken":
-            view = _restrict(self._latest(Filter(), "taken"), where, order, store)
+            view = _restrict(self._latest(Filter(), "taken", fresh), where, order, store)
         else:
             items = store.timeline()
             view = View(_token(items), items, np.arange(len(items)), len(items))

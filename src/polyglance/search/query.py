@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, TypeGuard, TypeVar, cast, get_args
@@ -105,7 +105,7 @@ class Hit(MediaRef):
     """A search result."""
 
     score: float
-    """Cosine with the query: 1 is identical, 0 unrelated."""
+    """Cosine with the query: 1 is identical, 0 unrelated; 0 where `by_date`."""
     rerank_score: float | None = None
     """The re-ranker's score (`polyglance.search.reranking`), or None where it was not applied;
     hits that have one come first, sorted by it."""
@@ -119,17 +119,32 @@ class Hit(MediaRef):
     """What speaks for it, the strongest first; see `polyglance.search.signals`."""
     stack: tuple[MediaRef, ...] = ()
     """Copies, near-duplicates and the rest of a burst, which are not hits themselves."""
+    by_date: bool = False
+    """Whether the query is a date, a place or both, so that hits are sorted by date alone."""
+
+    @classmethod
+    def by_date_of(cls, media: MediaRef, why: tuple[Reason, ...]) -> Self:
+        """Build a hit of a query that is a date or a place alone."""
+        known = {field.name: getattr(media, field.name) for field in fields(MediaRef)}
+        return cls(**known, score=0.0, why=why, by_date=True)
 
     @property
     def gain(self) -> float:
         """What its name, date, place and text add to its rank, in standard deviations."""
         return sum(one.score for one in self.why if one.signal != "picture")
 
+    @property
+    def shown_score(self) -> str:
+        """The probability, the date or the cosine, for display."""
+        if self.probability is not None:
+            return f"{self.probability:.0%}"
+        return f"{self.taken:%Y-%m-%d}" if self.by_date else f"{self.score:.2f}"
+
     def to_json(self) -> dict[str, Any]:
         """Return the hit as JSON values."""
-        values = {
+        values: dict[str, Any] = {
             "path": str(self.path),
-            "score": round(self.score, 4),
+            "score": None if self.by_date else round(self.score, 4),
             "kind": self.kind,
             "span": self.span,
             "taken": self.taken.isoformat(),

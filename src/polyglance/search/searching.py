@@ -12,6 +12,7 @@ from polyglance.languages import check_language
 from polyglance.search.judging import NUM_JUDGED, PEOPLE_WEIGHT, Judge, exclusion_vectors
 from polyglance.search.query import (
     DateLike,
+    Hit,
     ImageQuery,
     MediaRef,
     OneOrMore,
@@ -25,7 +26,9 @@ from polyglance.search.query import (
 from polyglance.search.query_syntax import Weighted, parse_query
 from polyglance.search.results import SearchResults
 from polyglance.search.signal_library import SignalLibrary
+from polyglance.search.signals.understanding import Understood
 from polyglance.search.signals.words import query_words
+from polyglance.search.store import Filter
 from polyglance.text.translation.translators import Translator
 
 
@@ -92,7 +95,8 @@ class SearchableLibrary(SignalLibrary):
                 `Hit.stack`.
 
         Returns:
-            Up to ``k`` hits, best first, and how many of them fit well.
+            Up to ``k`` hits, best first, and how many of them fit well. Where ``text`` is a date or
+            a place and nothing else is asked for, they are sorted by date, the newest first.
         """
         if k < 1:
             raise PolyglanceError(f"k must be 1 or more, not {k}")
@@ -132,6 +136,13 @@ class SearchableLibrary(SignalLibrary):
         pictures, weights = _split_weights(picture)
         unwanted, unwanted_weights = _split_weights(exclude_picture)
         words, directions = exclusion_vectors(encoder, excluded)
+        code = language if parsed is None else parsed.language
+        only_filters = understood.only_filters and not (pictures or unwanted or excluded)
+        if only_filters and not understood.ranked_places and min_score is None:
+            hits = self._newest(where, k, offset, understood, stack=stack)
+            page = SearchResults(hits, language=code)
+            page.understood, page.library = understood.parts, self
+            return page
         query = encode_query(
             encoder,
             texts,
@@ -155,10 +166,8 @@ class SearchableLibrary(SignalLibrary):
         if reranker and text:
             best, others = hits[:candidates], hits[candidates:]
             hits = [*reranker.rerank(best, text, query.vector, language=language), *others]
-        code = language if parsed is None else parsed.language
-        only_filters = bool(understood.parts) and not understood.rest
         judge = None
-        if not pictures and not unwanted and not only_filters:
+        if not pictures and not unwanted and not understood.only_filters:
             judge = Judge.of(encoder, query, text or None, excluded, code)
         results = SearchResults(
             hits,
@@ -171,6 +180,20 @@ class SearchableLibrary(SignalLibrary):
         page = results.cut(offset, k, min_score)
         page.understood, page.library = understood.parts, self
         return page
+
+    def _newest(
+        self, where: Filter, k: int, offset: int, understood: Understood, *, stack: bool
+    ) -> list[Hit]:
+        """Return what matches a filter, the newest first; of a stack, the newest stands for all."""
+        view, end = self.browser.view(where, fresh=True), offset + k
+        wanted = end * (2 if stack else 1)
+        while True:
+            found = [media for _, media in self.browser.page(view, 0, wanted)]
+            hits = [Hit.by_date_of(media, understood.filter_reasons) for media in found]
+            hits = self._stacks().fold(hits) if stack else hits
+            if len(hits) >= end or wanted >= len(view):
+                return hits[offset:end]
+            wanted *= 4
 
     def _size(self) -> int:
         """Return the number of vectors, which is read again after a change."""

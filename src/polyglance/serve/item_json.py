@@ -38,7 +38,7 @@ def items_json(catalog: LibraryCatalog, pieces: Sequence[MediaRef]) -> list[dict
 
 def _hit_json(hit: Hit) -> dict[str, Any]:
     return {
-        "score": round(hit.score, 4),
+        "score": None if hit.by_date else round(hit.score, 4),
         "probability": None if hit.probability is None else round(hit.probability, 4),
         "why": [
             {"signal": one.signal, "text": one.text, "score": round(one.score, 3)}

@@ -189,7 +189,10 @@ class Reason(BaseModel):
 class Hit(Item):
     """A search result."""
 
-    score: float = Field(description="Cosine similarity to the query.")
+    score: float | None = Field(
+        description="Cosine similarity to the query; null where the query is a date or place alone,"
+        " whose hits are sorted by date."
+    )
     probability: float | None = Field(
         description="Of a match, where the model is calibrated for such queries."
     )

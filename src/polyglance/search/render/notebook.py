@@ -72,9 +72,7 @@ def _figure(library: LibraryContents, item: MediaRef) -> str:
     path, name = html.escape(str(item.path)), html.escape(item.path.name)
     caption = name
     if isinstance(item, Hit):
-        judged = item.probability is not None
-        score = f"{item.probability:.0%}" if judged else f"{item.score:.2f}"
-        caption = f"<b>{score}</b> {name}"
+        caption = f"<b>{item.shown_score}</b> {name}"
     if item.span:
         caption += f" {item.span[0]:.0f}–{item.span[1]:.0f} s"
     try:

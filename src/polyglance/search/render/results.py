@@ -31,11 +31,15 @@ class RenderedHit:
     """How probable it is that it fits, where that is known; shown instead of the score."""
     reasons: str = ""
     """What else than its pixels speaks for it."""
+    by_date: bool = False
+    """Whether hits are sorted by date, which is shown instead of the score."""
 
     @property
     def shown_score(self) -> str:
-        """The probability, or else the score, for display."""
-        return f"{self.score:.2f}" if self.probability is None else f"{self.probability:.0%}"
+        """The probability, the date or the score, for display."""
+        if self.probability is not None:
+            return f"{self.probability:.0%}"
+        return f"{self.taken:%Y-%m-%d}" if self.by_date else f"{self.score:.2f}"
 
 
 @dataclass(frozen=True)

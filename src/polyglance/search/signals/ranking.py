@@ -127,8 +127,7 @@ class SignalQuery:
             coverage = min(sum(part.share for part in parts), 1.0)  # as in `_sum`
             found.append(Reason(signal, text, WEIGHTS[signal] * coverage**POWER))
         found.sort(key=lambda one: -one.score)
-        found += [Reason(part.signal, part.text, 0.0) for part in self.understood.parts]
-        return tuple(found)
+        return (*found, *self.understood.filter_reasons)
 
 
 def answers_all(reason: Reason, understood: Understood) -> bool:

@@ -16,9 +16,10 @@ from datetime import date
 from typing import Literal
 
 from polyglance.errors import PolyglanceError
+from polyglance.search.query import Reason
 from polyglance.search.signals.dates import DatePhrase, find_dates
 from polyglance.search.signals.folding import Folded, fold
-from polyglance.search.signals.words import query_words
+from polyglance.search.signals.words import query_words, shows_nothing
 
 SwitchableSignal = Literal["names", "dates", "places", "text"]
 SIGNALS: tuple[SwitchableSignal, ...] = ("names", "dates", "places", "text")
@@ -86,6 +87,16 @@ class Understood:
     """Words and stored names of places that names of files have, too, and that are no filter."""
     name: str | None = None
     """The whole query, if it is the name of files or folders."""
+
+    @property
+    def only_filters(self) -> bool:
+        """Whether nothing is left that can be seen, as of ``photos from 2023``."""
+        return bool(self.parts) and shows_nothing(self.rest)
+
+    @property
+    def filter_reasons(self) -> tuple[Reason, ...]:
+        """What filters say of every hit; it adds nothing to a rank."""
+        return tuple(Reason(part.signal, part.text, 0.0) for part in self.parts)
 
 
 def check_signals(off: Collection[str]) -> frozenset[str]:

@@ -75,6 +75,12 @@ def query_words(text: str) -> dict[str, str]:
     return found
 
 
+def shows_nothing(text: str) -> bool:
+    """Return whether no word or sign of a text says what is to be seen: ``photos from``."""
+    signs = any(unicodedata.category(sign).startswith("S") for sign in text)  # emoji are such
+    return not signs and all(word in _STOP_WORDS for word in split_words(text))
+
+
 def _is_content(word: str) -> bool:
     """Return whether a word says something about what is to be found."""
     if word in _STOP_WORDS:
