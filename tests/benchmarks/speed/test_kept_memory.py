@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from benchmarks.speed.kept_memory import summary
+
+
+def test_ratios_are_of_medians() -> None:
+    found = {
+        "returned": [{"seconds": 20.0, "megabytes": 8}, {"seconds": 30.0, "megabytes": 8}],
+        "kept": [{"seconds": 15.0, "megabytes": 10}, {"seconds": 25.0, "megabytes": 10}],
+    }
+    result = summary(found)
+    assert result["returned"] == {"seconds": 25.0, "megabytes": 8}
+    assert result["ratios"] == {"seconds": 0.8, "megabytes": 1.25}
