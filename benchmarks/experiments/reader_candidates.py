@@ -81,12 +81,11 @@ def load_shipped(recipe: ReaderRecipe, folder: Path, device: str) -> tuple[Reade
         folder: Of the data.
         device: Of both.
     """
-    pretrained = PretrainedReader.open(recipe.dual_encoder, recipe.text_layers)
-    recipe = replace(
-        recipe, initialise_from=recipe.dual_encoder, image_size=pretrained.config.image_size
-    )
+    config = read_reader_config(ModelFolder.open(recipe.dual_encoder))
+    recipe = replace(recipe, initialise_from=recipe.dual_encoder, image_size=config.image_size)
     data = load_data(recipe, folder, device)
-    model = build_model(recipe, data, device)
+    model, pretrained = build_model(recipe, data, device), data.pretrained
+    assert pretrained is not None
     pretrained.load_into(model)
     reader: Any = model.cross_encoder
     reader.region_box, reader.box_norm = StoredLocations(pretrained), nn.Identity()

@@ -35,7 +35,6 @@ from polyglance.recipes.compact_reader.config import (
 )
 from polyglance.recipes.compact_reader.data import ReaderData, load_data
 from polyglance.recipes.compact_reader.evaluation import ReaderEvaluation, dual_scores
-from polyglance.recipes.compact_reader.pretrained import PretrainedReader
 from polyglance.recipes.compact_reader.tasks import (
     DistilledAnswers,
     DistilledScores,
@@ -397,14 +396,20 @@ def test_training_continues_from_a_models_reader(
     assert report["trained"]["reader0"]["training"]["steps"] == 3
 
 
-def test_a_reader_of_other_text_states_is_not_continued(
-    trained: tuple[Path, dict[str, Any], VQAModel], recipe: ReaderRecipe
+def test_a_reader_of_another_shape_is_not_continued(
+    trained: tuple[Path, dict[str, Any], VQAModel], recipe: ReaderRecipe, data: Path, tmp_path: Path
 ) -> None:
     run, _, _ = trained
-    with pytest.raises(PolyglanceError, match="takes texts after 0 layers: set text_layers to 0"):
-        PretrainedReader.open(str(run / "model"), 2)
+    begun = replace(recipe, initialise_from=str(run / "model"))
+    for change in ({"text_layers": 1}, {"layers": 3}, {"layers": 1}, {"image_layers": False}):
+        needed = "set text_layers: 0, layers: 2, image_layers: true"
+        with pytest.raises(PolyglanceError, match=needed):
+            load_data(replace(begun, **change), data, "cpu")  # type: ignore[arg-type]
+    other = str(small_model(seed=3).export(tmp_path / "other"))
+    with pytest.raises(PolyglanceError, match=r"of another model than .*other: set dual_encoder"):
+        load_data(replace(begun, dual_encoder=other), data, "cpu")
     with pytest.raises(PolyglanceError, match="has no reader"):
-        PretrainedReader.open(recipe.dual_encoder, 0)
+        load_data(replace(recipe, initialise_from=recipe.dual_encoder), data, "cpu")
 
 
 def test_layers_that_the_dual_encoder_lacks_are_refused(recipe: ReaderRecipe, data: Path) -> None:

@@ -133,8 +133,9 @@ class ReaderRecipe:
     dual_encoder: str = "polyglance-small"
     """The model whose words and cells it takes, by name or folder."""
     initialise_from: str | None = None
-    """Begin with the reader of this model, by name or folder, and with its answers; None for layers
-    of the dual encoder. Its shape must be the recipe's."""
+    """Begin with the reader of this model, by name or folder, and with its answers, whatever
+    ``answering`` says of their number; None for layers of the dual encoder. Its shape must be the
+    recipe's. No layer is new then, so that all learn at the same rate."""
     text_layers: int = 0
     """So many layers of the dual encoder's text encoder, frozen, read a text before the reader
     does; 0 for its word embeddings, as in UC2."""

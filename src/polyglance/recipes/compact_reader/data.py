@@ -17,12 +17,12 @@ from polyglance.data.captions import CaptionTable
 from polyglance.data.readers import ReadOptions, read_dataset
 from polyglance.encoders.answers import AnswerVocabulary
 from polyglance.encoders.model_folder import VOCABULARY, ModelFolder
-from polyglance.encoders.reader_files import read_reader_config
 from polyglance.encoders.vocabulary import Vocabulary
 from polyglance.errors import DataError, PolyglanceError, Problems
 from polyglance.export.to_torch import load_torch
 from polyglance.models.mmp import MMP
 from polyglance.recipes.compact_reader.config import ReaderCorpus, ReaderRecipe
+from polyglance.recipes.compact_reader.pretrained import PretrainedReader
 from polyglance.recipes.cross_encoder.data import Split
 from polyglance.recipes.image_sources import PixelStreaming, read_many_pixels
 from polyglance.recipes.vqa.data import QuestionSplit, build_split
@@ -86,6 +86,8 @@ class ReaderData:
     validation: EvaluationSplit | None
     test: EvaluationSplit | None
     question_tests: tuple[QuestionSplit, ...]
+    pretrained: PretrainedReader | None
+    """What training begins with, if the recipe names it."""
 
     def image_repeats(self, recipe: ReaderRecipe) -> NDArray[np.int64]:
         """Return how many times each training image counts in sampling."""
@@ -108,6 +110,9 @@ def load_data(recipe: ReaderRecipe, data: Path, device: str) -> ReaderData:
             f"the dual encoder's text encoder has {depth} layers: set layers and text_layers to so"
             " many or fewer"
         )
+    pretrained = None
+    if recipe.initialise_from is not None:
+        pretrained = PretrainedReader.open(recipe.initialise_from, recipe)
     reader = _Reader(recipe, data, dual, device)
     share = recipe.answering.held_out
     tests = [one for one in (recipe.validation, recipe.test) if one is not None]
@@ -144,13 +149,12 @@ def load_data(recipe: ReaderRecipe, data: Path, device: str) -> ReaderData:
     captions = reader.captions([learned.get(path, Record()) for path in paths])
     regions = reader.regions(paths, train=True)
     asked = [question for some in by_image.values() for question in some]
-    if recipe.initialise_from is None:
+    if pretrained is None:
         answers = build_answer_vocabulary(
             asked, max_answers=recipe.answering.max_answers, min_score=recipe.answering.min_score
         )
     else:
-        pretrained = read_reader_config(ModelFolder.open(recipe.initialise_from))
-        answers = AnswerVocabulary(pretrained.answers)
+        answers = AnswerVocabulary(pretrained.config.answers)
     questions = reader.questions([by_image.get(path, []) for path in paths], answers, regions)
     held_out = None
     if held:
@@ -170,6 +174,7 @@ def load_data(recipe: ReaderRecipe, data: Path, device: str) -> ReaderData:
         None if recipe.validation is None else reader.split(recipe.validation),
         None if recipe.test is None else reader.split(recipe.test),
         tuple(reader.question_test(corpus, answers) for corpus in recipe.question_tests),
+        pretrained,
     )
 
 

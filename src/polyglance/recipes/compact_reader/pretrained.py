@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ from polyglance.models.uc2 import UC2
 from polyglance.models.vqa import VQAModel
 from polyglance.nn.linear_compression import load_linear_compact_state
 from polyglance.nn.packed_pairs import box_location
+from polyglance.recipes.compact_reader.config import ReaderRecipe
 from polyglance.vision.tokens import grid_boxes
 
 _LOCATIONS = "cross_encoder.location"
@@ -34,14 +36,14 @@ class PretrainedReader:
     reader's grid, adds to its row; the segment of images is part of it."""
 
     @classmethod
-    def open(cls, name_or_folder: str, text_layers: int) -> PretrainedReader:
-        """Read the reader of a model; an error says that it takes other states of a text."""
+    def open(cls, name_or_folder: str, recipe: ReaderRecipe) -> PretrainedReader:
+        """Read the reader of a model; an error says that its shape is not the recipe's."""
         folder = ModelFolder.open(name_or_folder)
         config = read_reader_config(folder)
-        if config.text_layers != text_layers:
+        if config.model != ModelFolder.open(recipe.dual_encoder).description.fingerprint:
             raise PolyglanceError(
-                f"the reader of {folder.path} takes texts after {config.text_layers} layers: set"
-                f" text_layers to {config.text_layers}, or initialise_from to another"
+                f"the reader of {folder.path} takes words and cells of another model than"
+                f" {recipe.dual_encoder}: set dual_encoder to the same folder as initialise_from"
             )
         try:
             weights = read_graph(folder.read_file(READER)).weights
@@ -53,6 +55,17 @@ class PretrainedReader:
             for name, value in weights.items()
             if not name.startswith("/") and name != _LOCATIONS
         }
+        shape = {
+            "text_layers": config.text_layers,
+            "layers": _num_layers(own, "cross_encoder.encoder.layers."),
+            "image_layers": _num_layers(own, "cross_encoder.image_layers.") > 0,
+        }
+        if any(value != getattr(recipe, name) for name, value in shape.items()):
+            needed = ", ".join(f"{name}: {str(value).lower()}" for name, value in shape.items())
+            raise PolyglanceError(
+                f"the reader of {folder.path} has another shape than the recipe: set {needed}, or"
+                " leave initialise_from out"
+            )
         return cls(config, own, torch.tensor(np.array(locations), dtype=torch.float32))
 
     @property
@@ -71,8 +84,8 @@ class PretrainedReader:
     def fit_locations(self, model: UC2) -> None:
         """Fit the projection of boxes, which no longer exists, to what it computed.
 
-        For the default model's reader it then differs by 1 % of the spread of locations, also in
-        grids of other sizes.
+        For the default model's reader the error is 4 % of what distinguishes places from each
+        other, and it takes four seconds.
         """
         x = box_location(self.boxes.double())
         rows, width = self.locations.double(), self.locations.shape[1]
@@ -107,3 +120,7 @@ class PretrainedReader:
         model.region_box.load_state_dict(projection.state_dict())
         model.box_norm.load_state_dict(norm.state_dict())
         model.image_segment.data.zero_()
+
+
+def _num_layers(weights: Iterable[str], prefix: str) -> int:
+    return len({name[len(prefix) :].split(".")[0] for name in weights if name.startswith(prefix)})

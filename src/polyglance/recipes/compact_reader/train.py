@@ -29,7 +29,6 @@ from polyglance.nn.upper_encoder import UpperEncoder
 from polyglance.recipes.compact_reader.config import ReaderRecipe
 from polyglance.recipes.compact_reader.data import ReaderData, load_data
 from polyglance.recipes.compact_reader.evaluation import ReaderEvaluation
-from polyglance.recipes.compact_reader.pretrained import PretrainedReader
 from polyglance.recipes.compact_reader.tasks import (
     DistilledAnswers,
     DistilledScores,
@@ -138,10 +137,11 @@ def train_reader(
         folder: A stage's folder is called like it, a hyphen and the stage's name.
     """
     answers, retrieval = build_tasks(recipe, model, data, targets, hard_negatives)
+    multiplier = recipe.head_lr_multiplier if data.pretrained is None else 1.0
     stages: list[Stage] = []
     if steps := recipe.itm_only_steps:
         loop = replace(recipe.loop, steps=steps, schedule="constant", validate_every=0)
-        groups = parameter_groups(model, recipe.head_lr_multiplier)
+        groups = parameter_groups(model, multiplier)
         stages.append(Stage("itm_only", Mixture({"itm": retrieval}), loop, groups))
     weights = recipe.answering.weight, recipe.retrieval.weight
     tasks = MultiTask([("vqa", answers, weights[0]), ("itm", retrieval, weights[1])])
@@ -150,7 +150,7 @@ def train_reader(
             "training",
             Mixture({"reader": tasks}),
             recipe.loop,
-            parameter_groups(model, recipe.head_lr_multiplier),
+            parameter_groups(model, multiplier),
             validate=lambda: evaluation.validate(model),
         )
     )
@@ -165,12 +165,11 @@ def initialise_model(
 ) -> VQAModel:
     """Build a reader as training begins with it."""
     model = build_model(recipe, data, device)
-    if recipe.initialise_from is None:
+    if data.pretrained is None:
         initialise_answers(model, data, targets)
     else:
-        pretrained = PretrainedReader.open(recipe.initialise_from, recipe.text_layers)
-        pretrained.load_into(model)
-        pretrained.fit_locations(model.cross_encoder)
+        data.pretrained.load_into(model)
+        data.pretrained.fit_locations(model.cross_encoder)
     return model
 
 
