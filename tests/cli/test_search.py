@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,16 @@ def test_hits_as_a_table(place: str) -> None:
     assert re.fullmatch(r" +\d+%  .*cow\.webp", lines[1])
     assert lines[2] == "less certain:"
     assert len(lines) == 4
+
+
+def test_hits_of_a_date_alone_show_their_dates(place: str) -> None:
+    heading, *lines = run("photos since 1990", "-l", place, "-k", "3").splitlines()
+    assert heading.split() == ["taken", "file"]
+    dates = [line.split()[0] for line in lines]
+    assert len(dates) == 3
+    assert dates == sorted(map(str, map(date.fromisoformat, dates)), reverse=True)
+    found = json.loads(run("since 1990", "-l", place, "--json"))
+    assert {hit["score"] for hit in found} == {None}
 
 
 def test_pictures_words_exclusions_and_filters(place: str) -> None:

@@ -320,6 +320,11 @@ def test_hits_say_how_certain_they_are_and_why(client: TestClient) -> None:
     assert excluding["understood"]["without"] == ["birds"]
     literal = client.get("/api/search", params={"q": "animals without birds", "literal": "true"})
     assert (literal.json()["understood"] or {}).get("without", []) == []
+    dated = client.get("/api/search", params={"q": "since 1990", "min_score": "1"}).json()
+    taken = [hit["taken"] for hit in dated["hits"]]
+    assert len(taken) > 1
+    assert taken == sorted(taken, reverse=True)
+    assert {(hit["score"], hit["probability"]) for hit in dated["hits"]} == {(None, None)}
     certain = client.get("/api/search", params={"q": "a horse", "min_score": "1"}).json()
     assert certain["hits"] == []
     for bad in ("nan", "1_0", "2", "-1", "inf"):

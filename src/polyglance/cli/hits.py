@@ -173,8 +173,8 @@ def _lines(hits: SearchResults, terminal: Console, *, numbered: bool) -> list[Te
         cells = [f"{number:>{width}}"] if numbered else []
         if reranked:
             cells.append("      " if hit.rerank_score is None else f"{hit.rerank_score:6.3f}")
-        in_full = hit.by_date or hit.probability is not None
-        cells.append(f"{hit.shown_score:>6}" if in_full else f"{hit.score:6.3f}")
+        only_cosine = hit.probability is None and not hit.by_date
+        cells.append(f"{hit.score:6.3f}" if only_cosine else f"{hit.shown_score:>6}")
         line = Text("  ".join([*cells, ""]))
         if hit.span:
             line.append(f"{_format_span(hit)}  ")

@@ -123,10 +123,11 @@ class Hit(MediaRef):
     """Whether the query is a date, a place or both, so that hits are sorted by date alone."""
 
     @classmethod
-    def by_date_of(cls, media: MediaRef, why: tuple[Reason, ...]) -> Self:
-        """Build a hit of a query that is a date or a place alone."""
-        known = {field.name: getattr(media, field.name) for field in fields(MediaRef)}
-        return cls(**known, score=0.0, why=why, by_date=True)
+    def from_media(cls, media: MediaRef, **others: Any) -> Self:
+        """Build from a reference; ``others`` are the fields of a hit."""
+        return cls(
+            **{field.name: getattr(media, field.name) for field in fields(MediaRef)}, **others
+        )
 
     @property
     def gain(self) -> float:

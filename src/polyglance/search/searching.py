@@ -74,7 +74,7 @@ class SearchableLibrary(SignalLibrary):
             k: The maximum number of hits.
             offset: Leave out so many of the best.
             min_score: Leave out hits with a lower probability, or with a lower cosine where there
-                are no probabilities.
+                are no probabilities. Of a date or place alone all hits fit.
             folder: Only files in these folders.
             kind: Only ``"picture"`` or ``"clip"``.
             since: Only files taken then or later.
@@ -138,7 +138,7 @@ class SearchableLibrary(SignalLibrary):
         words, directions = exclusion_vectors(encoder, excluded)
         code = language if parsed is None else parsed.language
         only_filters = understood.only_filters and not (pictures or unwanted or excluded)
-        if only_filters and not understood.ranked_places and min_score is None:
+        if only_filters and not understood.ranked_places:
             hits = self._newest(where, k, offset, understood, stack=stack)
             page = SearchResults(hits, language=code)
             page.understood, page.library = understood.parts, self
@@ -186,13 +186,19 @@ class SearchableLibrary(SignalLibrary):
     ) -> list[Hit]:
         """Return what matches a filter, the newest first; of a stack, the newest stands for all."""
         view, end = self.browser.view(where, fresh=True), offset + k
-        wanted = end * (2 if stack else 1)
+        why = understood.filter_reasons
+
+        def hits(first: int, count: int) -> list[Hit]:
+            page = self.browser.page(view, first, count)
+            return [Hit.from_media(media, score=0.0, why=why, by_date=True) for _, media in page]
+
+        if not stack:
+            return hits(offset, k)
+        wanted = end * 2
         while True:
-            found = [media for _, media in self.browser.page(view, 0, wanted)]
-            hits = [Hit.by_date_of(media, understood.filter_reasons) for media in found]
-            hits = self._stacks().fold(hits) if stack else hits
-            if len(hits) >= end or wanted >= len(view):
-                return hits[offset:end]
+            folded = self._stacks().fold(hits(0, wanted))
+            if len(folded) >= end or wanted >= len(view):
+                return folded[offset:end]
             wanted *= 4
 
     def _size(self) -> int:

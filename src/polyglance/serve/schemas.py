@@ -210,7 +210,7 @@ class Understood(BaseModel):
 
 
 class SearchResponse(BaseModel):
-    """Search results, the best first."""
+    """Search results, the best first; of a date or place alone, the newest."""
 
     hits: list[Hit]
     more: bool = Field(description="Whether there are more at a higher `offset`.")

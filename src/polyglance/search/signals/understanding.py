@@ -19,7 +19,7 @@ from polyglance.errors import PolyglanceError
 from polyglance.search.query import Reason
 from polyglance.search.signals.dates import DatePhrase, find_dates
 from polyglance.search.signals.folding import Folded, fold
-from polyglance.search.signals.words import query_words, shows_nothing
+from polyglance.search.signals.words import has_no_content, query_words
 
 SwitchableSignal = Literal["names", "dates", "places", "text"]
 SIGNALS: tuple[SwitchableSignal, ...] = ("names", "dates", "places", "text")
@@ -91,7 +91,7 @@ class Understood:
     @property
     def only_filters(self) -> bool:
         """Whether nothing is left that can be seen, as of ``photos from 2023``."""
-        return bool(self.parts) and shows_nothing(self.rest)
+        return bool(self.parts) and has_no_content(self.rest)
 
     @property
     def filter_reasons(self) -> tuple[Reason, ...]:

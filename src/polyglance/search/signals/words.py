@@ -33,6 +33,27 @@ el los las una unos con en del al y su sus es il lo gli di per che non и в н�
 photo photos picture pictures image images foto fotos bild bilder video
 """
 _STOP_WORDS = frozenset(map(fold, _FUNCTION_WORDS.split()))
+_WORDS_FOR_PICTURES = """
+photo photos photograph photographs picture pictures pic pics image images the a an my our all any
+of from in at on taken made show me
+foto fotos bild bilder fotografien aufnahme aufnahmen der die das den dem des ein eine meine unsere
+alle alles von vom aus im am an gemacht aufgenommen zeig zeige mir jahr jahre
+photographies la le les l un une de d du mes nos tous toutes à au aux en dans prises pris année l
+imagem imagens fotografia fotografias o os as do da dos das em no na meus minhas nossas todas todos
+tiradas tirada ano
+fotka fotky fotek fotografie obrázek obrázky snímek snímky moje naše všechny z ze v ve roku rok od
+imagen imágenes fotografía fotografías el los las mis nuestras del tomadas año
+immagine immagini le mie tutte tutti di della nel nella anno
+صورة صور الصور صوري كل جميع من في عام سنة
+照片 图片 相片 图像 写真 画像 사진 所有 我的 我 的 年 在 拍 从 全部
+"""
+_PICTURE_WORDS = frozenset(map(fold, _WORDS_FOR_PICTURES.split()))
+_LETTERS = re.compile(r"[^\W_]+")
+_IDEOGRAPHIC_PICTURE_WORDS = sorted(
+    (word for word in _PICTURE_WORDS if not word.isascii() and word[0] >= "\u2e80"),
+    key=len,
+    reverse=True,
+)
 
 
 def split_words(text: str) -> Iterator[str]:
@@ -75,10 +96,14 @@ def query_words(text: str) -> dict[str, str]:
     return found
 
 
-def shows_nothing(text: str) -> bool:
-    """Return whether no word or sign of a text says what is to be seen: ``photos from``."""
-    signs = any(unicodedata.category(sign).startswith("S") for sign in text)  # emoji are such
-    return not signs and all(word in _STOP_WORDS for word in split_words(text))
+def has_no_content(text: str) -> bool:
+    """Return whether a text only says that pictures are wanted: ``my photos from``."""
+    if any(unicodedata.category(sign) == "So" for sign in text):  # emoji
+        return False
+    folded = fold(unicodedata.normalize("NFC", text))
+    for word in _IDEOGRAPHIC_PICTURE_WORDS:
+        folded = folded.replace(word, " ")
+    return all(word in _PICTURE_WORDS for word in _LETTERS.findall(folded))
 
 
 def _is_content(word: str) -> bool:
