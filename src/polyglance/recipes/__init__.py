@@ -8,6 +8,7 @@ stages and evaluates), and one line in `SYSTEMS`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
@@ -63,11 +64,10 @@ class Recipe:
             The report, as in ``report.json``.
         """
         check_device(device)
-        if device == "cpu":
-            keep_freed_memory()
-        report: dict[str, Any] = _import(SYSTEMS[self.system][1])(
-            self.settings, data, run, device=device
-        )
+        with keep_freed_memory() if device == "cpu" else nullcontext():
+            report: dict[str, Any] = _import(SYSTEMS[self.system][1])(
+                self.settings, data, run, device=device
+            )
         return report
 
 

@@ -46,21 +46,32 @@ def torch_num_threads(threads: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
 """Parameters of glibc's mallopt."""
+_NEVER = -1
+_USUAL = ((_MMAP_MAX, 65_536), (_MMAP_THRESHOLD, 1 << 25), (_TRIM_THRESHOLD, 1 << 26))
+"""What glibc does by itself once large blocks were freed."""
 
 
-def keep_freed_memory() -> bool:
-    """Let this process keep the memory of freed tensors for the next ones, in glibc's heap.
+@contextmanager
+def keep_freed_memory() -> Iterator[bool]:
+    """Let the process keep the memory of freed tensors for the next ones, within the context.
 
     On a CPU, glibc takes the memory of each large tensor from the system and gives it back at
-    once, and the system clears every page of it: a fifth to a half of a training step.
+    once, and the system clears every page of it again (benchmarks/speed/kept_memory.py).
 
-    Returns:
-        Whether the allocator is glibc's, so that it will.
+    Yields:
+        Whether glibc took the setting; other C libraries are left alone.
     """
     try:
-        set_option = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # other C libraries; Windows has no CDLL(None)
-        return False
-    return bool(set_option(_MMAP_MAX, 0) and set_option(_TRIM_THRESHOLD, -1))
+        glibc = ctypes.CDLL(None)
+        set_option, trim = glibc.mallopt, glibc.malloc_trim
+    except (AttributeError, OSError, TypeError):  # Windows has no CDLL(None)
+        yield False
+        return
+    try:
+        yield bool(set_option(_MMAP_MAX, 0) and set_option(_TRIM_THRESHOLD, _NEVER))
+    finally:
+        for option, value in _USUAL:
+            set_option(option, value)
+        trim(0)
