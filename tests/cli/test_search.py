@@ -76,6 +76,33 @@ def test_hits_as_a_table(place: str) -> None:
     assert len(lines) == 4
 
 
+@pytest.mark.parametrize(
+    ("arguments", "without"),
+    [
+        (("an animal", "-cow"), "cow"),
+        (("-cow", "an animal", "-k", "3"), "cow"),
+        (("an animal", "-cow", "-Gänse", "-k3"), "cow, Gänse"),
+        (("an animal", "--", "-cow"), "cow"),
+        (("-cow",), "cow"),
+    ],
+)
+def test_a_word_after_a_dash_is_excluded(
+    place: str, arguments: tuple[str, ...], without: str
+) -> None:
+    done = CliRunner().invoke(app, ["search", "--library", place, "--no-correct", *arguments])
+    assert done.exit_code == 0, done.stderr
+    assert f"without: {without} (--literal" in done.stderr
+
+
+def test_options_with_a_dash_stay_options(place: str) -> None:
+    assert "cow" in hits(place, "a cow", "-k1")
+    for word in ("--cow", "-7"):
+        assert CliRunner().invoke(app, ["search", "-l", place, "a", word]).exit_code == 2
+    of_that_name = CliRunner().invoke(app, ["search", "a cow", "-later"])
+    assert "ater: there is no library here" in str(of_that_name.exception)
+    assert hits(place, "an animal", "--exclude", "-cow")  # an option's value
+
+
 def test_hits_of_a_date_alone_show_their_dates(place: str) -> None:
     heading, *lines = run("photos since 1990", "-l", place, "-k", "3").splitlines()
     assert heading.split() == ["taken", "file"]

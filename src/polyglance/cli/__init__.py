@@ -46,9 +46,10 @@ app = typer.Typer(
 )
 _SEARCH, _TRAIN = "Search your pictures", "Train and compare models"
 _searching: tuple[Callable[..., None], ...] = (
-    index.index, search.search, serve.serve, classify.classify, ask.ask, explain.explain,
-    encode.encode,
+    serve.serve, classify.classify, ask.ask, explain.explain, encode.encode,
 )  # fmt: skip
+app.command(rich_help_panel=_SEARCH)(index.index)
+app.command(rich_help_panel=_SEARCH, cls=search.SearchCommand)(search.search)
 for command in _searching:
     app.command(rich_help_panel=_SEARCH)(command)
 app.add_typer(library.app, name="library", rich_help_panel=_SEARCH)

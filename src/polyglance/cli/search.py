@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from polyglance.cli.completion import complete_language
 from polyglance.cli.hits import (
@@ -29,7 +31,26 @@ if TYPE_CHECKING:
     from polyglance.search.query_syntax import Weighted
 
 FILTERS, OUTPUT = "Filters", "Output"
+_EXCLUDED_WORD = re.compile(r"-[^\W\d_]{2}")
 TRANSLATION, MODELS = "Several languages", "Models"
+
+
+class SearchCommand(TyperCommand):
+    """Takes ``-people`` for a word of the query that excludes people, not for five options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse options and words."""
+        options = {name: option for option in self.params for name in option.opts}
+        taken, excluded, literal = list[str](), list[str](), False
+        for place, word in enumerate(args):
+            literal = literal or word == "--"
+            before = options.get(args[place - 1]) if place else None
+            is_value = before is not None and not getattr(before, "is_flag", False)
+            is_word = _EXCLUDED_WORD.match(word) and word[:2] not in options
+            (excluded if is_word and not is_value and not literal else taken).append(word)
+        if excluded:
+            taken += excluded if literal else ["--", *excluded]
+        return super().parse_args(ctx, taken)
 
 
 def search(
