@@ -111,6 +111,10 @@ def test_hits_of_a_date_alone_show_their_dates(place: str) -> None:
     assert dates == sorted(map(str, map(date.fromisoformat, dates)), reverse=True)
     found = json.loads(run("since 1990", "-l", place, "--json"))
     assert {hit["score"] for hit in found} == {None}
+    judged = json.loads(
+        run("photos since 1990", "--exclude", "a cow", "-l", place, "--json")
+    )  # the words that are left are judged as ever
+    assert all(hit["score"] is not None and "probability" in hit for hit in judged)
 
 
 def test_pictures_words_exclusions_and_filters(place: str) -> None:

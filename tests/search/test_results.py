@@ -106,7 +106,7 @@ def test_the_direction_of_an_unknown_language_is_automatic(tmp_path: Path) -> No
 
 
 def test_probabilities_are_shown_instead_of_scores(tmp_path: Path) -> None:
-    hit = RenderedHit(Image.new("RGB", (8, 8)), 0.123, "a.jpg", probability=0.871)
+    hit = RenderedHit(Image.new("RGB", (8, 8)), 0.123, "a.jpg", label="87%")
     results = [QueryResult("?", None, [hit])]
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(results_table(results, numbered=True))

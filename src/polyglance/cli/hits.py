@@ -221,9 +221,8 @@ def _render(library: Library, title: str, language: str | None, hits: SearchResu
                 name,
                 file=hit.path,
                 taken=hit.taken,
-                probability=hit.probability,
+                label=hit.shown_score,
                 reasons=_reasons(hit),
-                by_date=hit.by_date,
             )
         )
     return QueryResult(title, language, rendered, fold=hits.fold)

@@ -167,7 +167,7 @@ class SearchableLibrary(SignalLibrary):
             best, others = hits[:candidates], hits[candidates:]
             hits = [*reranker.rerank(best, text, query.vector, language=language), *others]
         judge = None
-        if not pictures and not unwanted and not understood.only_filters:
+        if not pictures and not unwanted and (understood.rest or not understood.parts):
             judge = Judge.of(encoder, query, text or None, excluded, code)
         results = SearchResults(
             hits,

@@ -27,19 +27,15 @@ class RenderedHit:
     """The file, which a page links to and names in full."""
     taken: datetime | None = None
     """When it was taken."""
-    probability: float | None = None
-    """How probable it is that it fits, where that is known; shown instead of the score."""
     reasons: str = ""
     """What else than its pixels speaks for it."""
-    by_date: bool = False
-    """Whether hits are sorted by date, which is shown instead of the score."""
+    label: str = ""
+    """What is shown instead of the score, such as the probability that it fits."""
 
     @property
     def shown_score(self) -> str:
-        """The probability, the date or the score, for display."""
-        if self.probability is not None:
-            return f"{self.probability:.0%}"
-        return f"{self.taken:%Y-%m-%d}" if self.by_date else f"{self.score:.2f}"
+        """The label, or else the score, for display."""
+        return self.label or f"{self.score:.2f}"
 
 
 @dataclass(frozen=True)
