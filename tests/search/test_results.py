@@ -144,7 +144,7 @@ def test_a_page_has_the_fold_the_folders_and_the_reasons(tmp_path: Path) -> None
     picture = Image.new("RGB", (8, 8))
     hits = [
         RenderedHit(
-            picture, 0.3, "IMG_1.jpg", file=tmp_path / folder / "IMG_1.jpg", probability=chance,
+            picture, 0.3, "IMG_1.jpg", file=tmp_path / folder / "IMG_1.jpg", label=f"{chance:.0%}",
             reasons=reasons,
         )
         for folder, chance, reasons in (("Oma & Opa", 1.0, "name: Oma"), ("Paris", 0.1, ""))
